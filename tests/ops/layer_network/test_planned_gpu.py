@@ -51,6 +51,23 @@ def test_plans_give_what_the_operator_gives(network, hidden, copies):
             assert worst_difference(actual, expected) < (1e-4,)
 
 
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_plan_gives_the_same_bits_when_it_is_a_graph(network):
+    """Its kernels are launched one by one at first; from the second run on they are a graph, here with the arguments of two batches."""
+    calls = []
+    for sizes in (SIZES, SIZES[1:]):
+        call = random_call(options_of(network, 20, 28), sizes=sizes, dtype=torch.float32, device="cuda", coded=True, training=True)
+        calls.append(call._replace(graph=call.graph._replace(tile_ptr=call.graph.tile_ptr.cuda())))
+    first = differentiated(layer_network, calls[0])
+    plans, _ = plan_count()
+    expected = [first, differentiated(operator, calls[1])]
+    for number in (0, 1, 0, 1):
+        actual = differentiated(layer_network, calls[number])
+        assert worst_difference(actual, expected[number]) < (1e-4,)
+        assert number == 1 or all(torch.equal(actual[name], first[name]) for name in first)
+    assert plan_count()[0] == plans  # which serve both batches
+
+
 def model_of(conv: str = "gine", **options) -> MoleculeNet:
     torch.manual_seed(0)
     options = {"norm": "batch", "residual": True, "embed": True, **options}
