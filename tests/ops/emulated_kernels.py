@@ -46,7 +46,7 @@ class EmulatedKernel:
         self._find_races, self._cluster = find_races, defines.get("CLUSTER", 1)
         runtime = _runtime(find_races)
         self._runtime = ctypes.CDLL(str(runtime))  # before the kernel, which takes its functions from there
-        folders = [HEADERS, resource("cuda"), with_declared_headers(Path(_scratch.name))]
+        folders = _folders()
         program, macros = PROGRAM.format(source=source, name=name), [f"-D{macro}={value}" for macro, value in sorted(defines.items())]
         options = ["-DMOLGCN_EMULATOR=1", *macros, "-shared", *(["-g", "-fsanitize=thread", "-nodefaultlibs"] if find_races else [])]
         places = [*([] if find_races else ["-include", str(_header())]), *(f"-I{folder}" for folder in folders)]
@@ -69,6 +69,12 @@ class EmulatedKernel:
                 addresses = [Path(line.split(" ")[0]).name for line in found.stdout.splitlines()]
             pairs = sorted(set(zip(addresses[::2], addresses[1::2], strict=True)))
             raise AssertionError(f"{count} pairs of accesses to shared memory that nothing orders, of lines {pairs}")
+
+
+@functools.cache
+def _folders() -> list[Path]:
+    """Return where the files are that kernels include."""
+    return [HEADERS, resource("cuda"), with_declared_headers(Path(_scratch.name))]
 
 
 @functools.cache
@@ -165,6 +171,13 @@ def included(program: str, folders: Sequence[Path]) -> list[str]:
     todo = INCLUDE.findall(program)
     while todo:
         if (name := todo.pop()) not in texts:
-            texts[name] = next(((folder / name).read_text() for folder in folders if (folder / name).exists()), "")
-            todo += INCLUDE.findall(texts[name])
+            texts[name], names = _file(name, tuple(folders))
+            todo += names
     return [text for _, text in sorted(texts.items())]
+
+
+@functools.cache
+def _file(name: str, folders: tuple[Path, ...]) -> tuple[str, list[str]]:
+    """Return the text of a file, empty where it is in no folder, and the names of those that it includes."""
+    text = next(((folder / name).read_text() for folder in folders if (folder / name).exists()), "")
+    return text, INCLUDE.findall(text)
