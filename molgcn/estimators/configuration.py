@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import lru_cache
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -60,11 +62,19 @@ def config_of(estimator: BaseEstimator, data: Path, count: int, targets: list[st
         **(estimator.overrides or {}),
         **options,
     }
-    arguments = [f"{key}={_as_override(value)}" for key, value in wanted.items()]
+    places = {key: wanted.pop(f"dataset.{key}") for key in ("path", "cache_dir")}  # which no other fit has
+    values = deepcopy(_composed(tuple(f"{key}={_as_override(value)}" for key, value in wanted.items())))
+    values["dataset"] |= places
+    return parse(Config, values)
+
+
+@lru_cache(maxsize=64)
+def _composed(arguments: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values of a run with these overrides, which are composed once for all parts of a cross-validation."""
     before = GlobalHydra.instance().hydra
     try:
         check_overrides(arguments, resource("conf"), "train")
-        return parse(Config, run_values(compose_config(arguments, resource("conf"), "train")))
+        return run_values(compose_config(arguments, resource("conf"), "train"))
     finally:
         GlobalHydra.instance().hydra = before
 
