@@ -98,7 +98,7 @@ def test_what_cannot_be_compared(runs, edit, header, reason):
     assert str(runs / "b") in str(caught.value)
 
 
-def test_other_targets_units_and_folders(runs, small_config, tmp_path):
+def test_other_targets_units_and_folders(runs, small_config, tmp_path, blank_figures):
     from molgcn.training.train import train
 
     train(small_config(training={"report": True, "bootstrap": 0}), tmp_path / "other").save([])

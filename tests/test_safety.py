@@ -78,7 +78,7 @@ def test_a_target_in_a_checkpoint_is_not_called(trained_run, tmp_path, trap, sec
 
 
 @pytest.mark.parametrize("what", [*(pytest.param(what, marks=pytest.mark.slow) for what in ("target", "trainer target")), "resolver"])
-def test_a_malicious_config_of_a_run_that_is_resumed(trained_run, cli, tmp_path, trap, what, monkeypatch):
+def test_a_malicious_config_of_a_run_that_is_resumed(trained_run, cli, tmp_path, trap, what, monkeypatch, blank_figures):
     shutil.copytree(trained_run.folder, tmp_path / "run")
     path = tmp_path / "run" / "config.yaml"
     config = yaml.safe_load(path.read_text())
