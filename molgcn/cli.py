@@ -9,15 +9,13 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hydra
-from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -115,8 +113,7 @@ def run_app(
             arguments = with_swept_groups(arguments, conf, config_name, [*others, *presets])
             raise_on_interrupt()  # its jobs may run in other processes, which must end first
         sys.argv[1:] = [*search_path(others), *arguments]
-        with _mode_by_flags(arguments, presets):
-            hydra.main(version_base="1.3", config_path=str(conf), config_name=config_name)(guarded)()
+        hydra.main(version_base="1.3", config_path=str(conf), config_name=config_name)(guarded)()
         if left:
             raise left[0]
     except BrokenPipeError:  # the reader of our output has closed it, as `head` does; Python must not fail again when it flushes at exit
@@ -143,18 +140,6 @@ def run_app(
         raise_on_interrupt()
     if failures:
         sys.exit(MISTAKE)
-
-
-@contextmanager
-def _mode_by_flags(arguments: Sequence[str], presets: Sequence[Path]) -> Iterator[None]:
-    """Keep Hydra from composing the configuration once more just to see hydra.mode, which can only be set by what the user gives."""
-    get_mode = Hydra.get_mode
-    if not presets and not any(argument.lstrip("+~").startswith("hydra") for argument in arguments):
-        setattr(Hydra, "get_mode", lambda *_, **__: None)  # noqa: B010, since mypy refuses to assign a method
-    try:
-        yield
-    finally:
-        setattr(Hydra, "get_mode", get_mode)  # noqa: B010
 
 
 def run_command(name: str, command: Callable[[Any], Any], cls: type, imports: Sequence[str] = ()) -> None:
