@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
+from figures import blank_figures as blank_figures
+from figures import empty_figures as empty_figures
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -291,28 +293,3 @@ def trained_run(trained_config: dict[str, object], tmp_path_factory: pytest.Temp
     result = train(parse(Config, trained_config), folder)
     result.save([])
     return result
-
-
-@pytest.fixture(scope="module")
-def empty_figures(trained_run) -> Iterator[Callable[..., None]]:
-    """Save empty figures in tests that train, and yield what draws them. The run that all tests share is drawn before."""
-    with _empty_figures() as draw:
-        yield draw
-
-
-@pytest.fixture
-def blank_figures() -> Iterator[Callable[..., None]]:
-    """Save empty figures in one test, and yield what draws them."""
-    with _empty_figures() as draw:
-        yield draw
-
-
-@contextmanager
-def _empty_figures() -> Iterator[Callable[..., None]]:
-    """Save empty figures where figures are not tested, since drawing takes most of a small run or page."""
-    from matplotlib.figure import Figure
-
-    draw = Figure.savefig
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", lambda figure, *args, **options: draw(Figure((1, 1)), *args, **options))
-        yield draw
