@@ -154,8 +154,8 @@ class _Loops:
         """Return the microseconds of a step of each candidate, as its loop runs on and on.
 
         The first steps after another candidate's find the device idle and the processor's caches full of other work. A plain step of the
-        fused network, which the host bounds, then takes up to 1.6 times as long. So each candidate makes steps for :data:`_ROW` ms. Its
-        loop has been through an epoch by then, since the first batch of a size takes 30 ms.
+        fused network, which the host bounds, then takes up to 1.6 times as long. So each candidate makes steps for :data:`_ROW` ms. The
+        plain loop has been through an epoch by then, since the first batch of a size takes 30 ms.
         """
         calls = {name: call for name in candidates if (call := self._call(name, work)) is not None}
         for _ in range(len(self.data.train_dataloader()) if "plain" in calls else 0):

@@ -46,7 +46,7 @@ class SlotBatch(GraphBatch):
     def __init__(self, slot: Slot, span: BatchSpan, feed: Feed | None = None) -> None:
         vars(self).update(slot.hints, span=span, _slot=slot, _feed=feed, _replaced=False)
         if slot.edge_attr is not None:
-            vars(self)["edge_attr"] = slot.edge_attr[: span.num_edges]
+            vars(self)["edge_attr"] = slot.part("edge_attr", span.num_edges)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a field, and note that the slot does not hold what the batch has; fields that are found on first use do not come here."""
