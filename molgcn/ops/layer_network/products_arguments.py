@@ -6,7 +6,7 @@ from molgcn.cuda_runtime.structs import Header
 from molgcn.ops.layer_network.layer_ends_cuda import LAYER_END
 
 MAX_WEIGHTS = 128  # the most weights that one launch prepares
-MAX_PRODUCTS = 64  # the most weight gradients that one launch computes
+MAX_PRODUCTS = 16  # the most weight gradients that one launch computes; plain calls set all bytes of arguments anew
 
 _OPERANDS = Header(
     "product_operands_structs.h",
