@@ -26,7 +26,7 @@ def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any
 
     return {
         "versions": versions(),
-        "git_commit": git_commit(),
+        "git_commit": _own_commit(),
         "data_hash": data_hash,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.processor() or platform.machine()} CPU",
         "threads": torch.get_num_threads(),
@@ -49,7 +49,12 @@ def _version(package: str) -> str | None:
         return None
 
 
-def git_commit(root: Path = _ROOT) -> str | None:
+@cache  # a process runs what it has imported, whatever is changed meanwhile
+def _own_commit() -> str | None:
+    return git_commit(_ROOT)
+
+
+def git_commit(root: Path) -> str | None:
     """Return the commit of the checkout at `root`, followed by "+changes" where tracked files differ from it.
 
     Without a checkout, as when molgcn was installed from a wheel, it is None.
@@ -67,6 +72,7 @@ def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True).stdout.strip()
 
 
+@cache
 def this_version() -> str:
     return version("molgcn")
 
