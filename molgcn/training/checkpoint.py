@@ -225,7 +225,7 @@ def rng_state() -> dict[str, Any]:
     version, internal, gauss = random.getstate()
     _, key, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
-        "python": (version, list(internal), gauss),
+        "python": (version, torch.tensor(internal), gauss),  # of single numbers each one would be unpickled
         "numpy": (torch.from_numpy(np.asarray(key).astype(np.int64)), int(position), int(has_gauss), float(cached)),
         "torch": torch.get_rng_state(),
         "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
@@ -233,9 +233,12 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Restore what :func:`rng_state` returned; of several GPUs' states, which older checkpoints have, this process's GPU takes its own."""
+    """Restore what :func:`rng_state` returned.
+
+    Older checkpoints have a list for Python's state, and states of several GPUs, of which this process's GPU takes its own.
+    """
     version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
+    random.setstate((version, tuple(torch.as_tensor(internal).tolist()), gauss))
     key, position, has_gauss, cached = state["numpy"]
     np.random.set_state(("MT19937", key.numpy().astype(np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state["torch"])
