@@ -170,7 +170,8 @@ class MoleculeNet(Backbone):
             self._build_layers()
             self._build_own_encoders()
             self._build_head()
-        self.reset_parameters()
+        if not any(parameter.is_meta for parameter in self.parameters()):  # of one without memory only names and sizes are looked at
+            self.reset_parameters()
 
     def _build_own_encoders(self) -> None:
         """Give each component after the first its own encoder, a copy of the modules built so far with newly drawn weights."""
