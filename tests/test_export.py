@@ -19,34 +19,39 @@ from molgcn.training.train import train
 SMILES = ["CCO", "c1ccccc1O", "C", "CC(=O)N", "C1CC1", "O"]
 
 
-def run_onnx(path, batch):
+def load_onnx(path):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(["prediction"], {"x": batch.x.numpy(), "edge_index": batch.edge_index.numpy(), "batch": batch.batch.numpy()})[0]
+    return lambda **inputs: session.run(["prediction"], {name: value.numpy() for name, value in inputs.items()})[0]
 
 
-def run_pt2(path, batch):
-    with torch.no_grad():
-        return torch.export.load(path).module()(batch.x, batch.edge_index, batch.batch).numpy()
+def load_pt2(path):
+    program = torch.export.load(path).module()
+    return torch.no_grad(lambda **inputs: program(*inputs.values()).numpy())
 
 
-RUN = {"onnx": run_onnx, "pt2": run_pt2}
+LOAD = {"onnx": load_onnx, "pt2": load_pt2}
 
 
 def check(folder, path):
     """Compare batches of many molecules, of one, and of one atom without a bond with the checkpoint in float64."""
     module = load_module(folder).double()
     molecules = PackedMolecules.from_smiles(SMILES, features="qm9")
+    program = LOAD[path.suffix[1:]](path)
+
+    def run(batch):
+        return program(x=batch.x, edge_index=batch.edge_index, batch=batch.batch)
+
     for chosen in (slice(None), [1], [0, 3], [2, 2, 2]):
         batch = molecules.batch(chosen)
-        actual = RUN[path.suffix[1:]](path, batch)
+        actual = run(batch)
         batch.x = batch.x.double()
         with torch.no_grad():
             np.testing.assert_allclose(actual, module.cpu()(batch).numpy(), rtol=1e-4, atol=1e-4)
     lone = random_molecules(11, 1).batch([0])
     assert lone.num_edges == 0
-    assert np.isfinite(RUN[path.suffix[1:]](path, lone)).all()
+    assert np.isfinite(run(lone)).all()
 
 
 @pytest.mark.parametrize("ending", ["onnx", "pt2"])
