@@ -121,10 +121,7 @@ def _seed() -> None:
 
     random.seed(0)
     np.random.seed(0)
-    if torch.cuda.is_available():
-        torch.manual_seed(0)
-    else:  # torch.manual_seed would note the whole stack for a GPU to come, at each of two calls a test
-        torch.default_generator.manual_seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -151,8 +148,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Turn W&B off, and give all tests and the processes they start one private cache of packed sets.
 
     Hydra reads conf/ hundreds of times, which libyaml's parser does in a third of the time of the one in Python that OmegaConf takes.
+    Where there are no accelerators, each call of `torch.manual_seed` would note the whole stack three times for those to come.
     """
+    import torch
+
     with pytest.MonkeyPatch.context() as patch:
+        for device in (torch.cuda, torch.xpu, torch.mtia):
+            if not device.is_available():
+                patch.setattr(device, "manual_seed_all", lambda seed: None)
         patch.setattr(yaml, "SafeLoader", yaml.CSafeLoader)
         patch.setenv("WANDB_MODE", "disabled")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
