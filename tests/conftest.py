@@ -76,8 +76,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Import as train.py does, and look for no garbage among what is imported and collected, which stays, nor in later collections."""
+    """Import as train.py does, and look for no garbage among what is imported and collected, which stays, nor in later collections.
+
+    These come after more allocations than by default, since tests that build networks and configurations keep most of what they make.
+    """
     gc.disable()
+    gc.set_threshold(10_000)
     import_module("molgcn.training.torchmetrics_import")
     try:
         return (yield)
