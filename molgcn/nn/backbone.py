@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
+from molgcn.errors import UserError
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.backend import Backend, backend_module
 from molgcn.nn.encoders import Scale, WalkEncoder
@@ -14,6 +16,7 @@ from molgcn.nn.init import draw_layer
 from molgcn.nn.layers.base import INNER, LayerKind, LayerOptions
 from molgcn.nn.norms import NORMS
 from molgcn.nn.registry import get_kind
+from molgcn.nn.replaced import refuse_replaced, types_of_layers
 
 Norm = Literal["batch", "layer"] | None
 
@@ -75,8 +78,32 @@ class Backbone(nn.Module):
         self.feed_forwards = nn.ModuleList(
             FeedForward(self.hidden_channels, self.feed_forward_norm, ACTIVATIONS[self.activation]) for _ in blocks
         )
-
+        self.types_of_layers = types_of_layers(self)
         self.gate = nn.Linear(self._width, 1) if self.pool == "attention" else None
+
+    def _move_to_backend(self, backend: str) -> None:
+        """Take another backend, and layers of it with the same weights, of which the same learn and the same are shared."""
+        before, self._backend = self._backend, backend
+        if before == backend or "pyg" not in (before, backend):  # fused and reference have the same modules
+            return
+        refuse_replaced(self)
+        like = next(self.parameters())
+        shared: dict[nn.Parameter, nn.Parameter] = {}
+        for index, conv in enumerate(self.convs):
+            with torch.random.fork_rng(devices=[]):
+                layer = self.backend.conv(self.kind, self._layer(index)).to(like.device, like.dtype)
+            if layer.state_dict().keys() != conv.state_dict().keys():
+                raise UserError(
+                    f"Layer {index} has weights that are computed from others, as pruning and parametrizations do, which backend={backend} "
+                    "cannot take over. Remove these first, or make the network with that backend."
+                )
+            layer.load_state_dict(conv.state_dict())
+            for name, parameter in conv.named_parameters(remove_duplicate=False):
+                place, _, own = name.rpartition(".")
+                moved = shared.setdefault(parameter, layer.get_parameter(name))
+                setattr(layer.get_submodule(place), own, moved.requires_grad_(parameter.requires_grad))
+            self.convs[index] = layer.train(conv.training)
+        self.types_of_layers = types_of_layers(self)
 
     @property
     def _width(self) -> int:

@@ -21,6 +21,7 @@ from molgcn.nn.members import LAYERS, PARTS, Members, members_of, named
 from molgcn.nn.network_steps import NetworkOptions, program_of
 from molgcn.nn.norms import eps_and_momentum, uneven_norms
 from molgcn.nn.options import NO_EXTENSION
+from molgcn.nn.replaced import refuse_replaced
 from molgcn.ops import HAS_CPU_EXTENSION, Objective
 from molgcn.ops.encode import EncodeInputs
 from molgcn.ops.graph import Graph
@@ -157,6 +158,7 @@ def _found(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> N
 
 
 def _hooked_layers(model: MoleculeNet) -> list[nn.Module]:
+    refuse_replaced(model)
     return [module for part in LAYERS for module in getattr(model, part).modules() if has_hooks(module)]
 
 

@@ -35,6 +35,6 @@ def compute_weights(modules: Iterable[Any]) -> None:
 
 def _uncalled_hook(module: nn.Module) -> UserError:
     return UserError(
-        f"A hook on a layer, {module}, would never be called: backend=fused runs all layers as one operator. Register it on the network, "
-        "its head or a parameter, or use backend=pyg."
+        f"A hook on a layer's {type(module).__name__} would never be called: backend=fused runs all layers as one operator. Register it on "
+        "the network, its head or a parameter, or use backend=pyg."
     )

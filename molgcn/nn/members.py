@@ -37,6 +37,7 @@ class Members:
             return
         self._parents: list[Any] = [network._modules, *(module._modules for module in self.modules)]
         self._children = [*_held(map(dict.values, self._parents))]
+        self._fields = [vars(module) for module in self.modules]
         self._remember()
 
     def _remember(self) -> None:
@@ -44,17 +45,18 @@ class Members:
         self._held = [holder.values() for holder in (*self._parents, *holders) if holder]
         self._members = [*_held(self._held)]
         self._hooks, self._hooked = RemovableHandle.next_id, self._with_hooks()
+        self._num_fields = sum(map(len, self._fields))  # a method that a module has of its own is one more
 
     def _with_hooks(self) -> list[bool]:
         return [*map(has_hooks, self.modules)]
 
     def are_current(self) -> bool:
-        """Return whether modules, parameters, buffers and the modules with hooks are those that were found."""
+        """Return whether modules, parameters, buffers and the modules with hooks or methods of their own are those that were found."""
         if self._hooks != RemovableHandle.next_id:
             if self._hooked != self._with_hooks():
                 return False
             self._hooks = RemovableHandle.next_id
-        return all(map(is_, _held(self._held), self._members))
+        return sum(map(len, self._fields)) == self._num_fields and all(map(is_, _held(self._held), self._members))
 
     def renew(self) -> bool:
         """Forget what was found, for parameters, buffers or hooks that are others, and return whether the modules are the same."""

@@ -268,18 +268,12 @@ class MoleculeNet(Backbone):
         return linears_of(self.head)
 
     def on_backend(self, name: BackendName, strategy: str = "auto", recompute: bool = False) -> Self:
-        """Return a copy on another backend, with the same options and weights."""
+        """Return a copy on another backend, with the same options and weights, of which the same learn."""
         moved = copy.deepcopy(self)
-        moved._backend = resolve_backend(name, why_not_fused(self)).name
+        moved._move_to_backend(resolve_backend(name, why_not_fused(self)).name)
         moved.strategy, moved.recompute = check_strategy(strategy, moved._backend), check_recompute(recompute, moved)
-        for index, conv in enumerate(self.convs):
-            weights = conv.state_dict()
-            like = next(iter(weights.values()))
-            with torch.random.fork_rng(devices=[]):
-                moved.convs[index] = moved.backend.conv(self.kind, self._layer(index)).to(like.device, like.dtype)
-            moved.convs[index].load_state_dict(weights)
         moved.encoders = nn.ModuleList(encoder.on_backend(name) for encoder in self.encoders)  # type: ignore[operator]
-        return moved.train(self.training)
+        return moved
 
     def with_head(self, head: nn.Module) -> Self:
         """Return a copy with the same weights and another head, which has outputs of molecules alone."""

@@ -9,7 +9,7 @@ import torch
 from compiler import needs_extension
 from network_cases import batch_of, network
 from torch import nn
-from torch.nn.utils import prune
+from torch.nn.utils import parametrizations, prune
 
 from molgcn.data import GraphBatch
 from molgcn.errors import UserError
@@ -118,3 +118,64 @@ def test_a_change_that_cannot_be_computed_is_refused_after_a_call():
     model.convs[0].nn[0].register_forward_hook(print)
     with pytest.raises(UserError, match="would never be called"):
         model(batch)
+
+
+class Scaled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def adapted(model: MoleculeNet) -> None:
+    """Put a subclass in the place of a linear map, as low-rank adapters do."""
+    model.convs[0].nn[0] = Scaled(model.hidden_channels, model.hidden_channels).double()
+
+
+REPLACEMENTS: dict[str, Callable[[MoleculeNet], object]] = {
+    "a subclass": adapted,
+    "an activation": lambda model: setattr(model, "activate", nn.GELU()),
+    "an activation in a layer": lambda model: model.convs[0].nn.__setitem__(2 if len(model.convs[0].nn) == 4 else 1, nn.GELU()),
+    "a norm": lambda model: model.norms.__setitem__(0, nn.SyncBatchNorm(model.hidden_channels).double()),
+    "a method": lambda model: setattr(model.convs[1], "forward", lambda *given: given[0]),
+}
+
+
+@pytest.mark.parametrize("called", [False, True], ids=["first", "after a call"])
+@pytest.mark.parametrize("replacement", REPLACEMENTS)
+def test_modules_that_would_never_be_called_are_refused(replacement, called):
+    model, batch = network("gine", OPTIONS, "fused").train(), GraphBatch.from_pyg(batch_of("many"))
+    if called:
+        step(model, batch)
+    REPLACEMENTS[replacement](model)
+    with pytest.raises(UserError, match="would never call it"):
+        model(batch)
+    with pytest.raises(UserError, match="make layers anew"):
+        model.on_backend("pyg")
+    assert model.on_backend("reference")(batch).isfinite().all()
+
+
+def test_layers_that_were_added_are_computed():
+    model, batch = network("gine", OPTIONS, "fused").eval(), GraphBatch.from_pyg(batch_of("many"))
+    for part in (model.convs, model.norms, model.feed_forwards):
+        part.append(copy.deepcopy(part[-1]))
+    model.num_layers += 1
+    torch.testing.assert_close(model(batch), model.on_backend("pyg")(batch))
+
+
+@pytest.mark.parametrize("backend", ["reference", "pyg"])
+def test_another_backend_keeps_what_is_frozen_and_what_is_shared(backend):
+    model = network("gine", OPTIONS, "fused").train()
+    model.convs[0].requires_grad_(False)
+    model.convs[1].nn[0].weight = model.convs[0].nn[0].weight
+    model.norms[0].eval()
+    moved = model.on_backend(backend).on_backend("fused")
+    assert [parameter.requires_grad for parameter in moved.parameters()] == [parameter.requires_grad for parameter in model.parameters()]
+    assert moved.convs[1].nn[0].weight is moved.convs[0].nn[0].weight
+    assert [norm.training for norm in moved.norms] == [norm.training for norm in model.norms]
+    assert moved.convs[0].nn[0].weight is not model.convs[0].nn[0].weight
+
+
+def test_pyg_refuses_weights_that_are_computed():
+    model = network("gine", OPTIONS, "fused")
+    parametrizations.weight_norm(model.convs[0].nn[0])
+    with pytest.raises(UserError, match="computed from others"):
+        model.on_backend("pyg")

@@ -4,12 +4,12 @@ import pytest
 import torch
 from compiler import needs_extension
 from fused_cases import as_dtype, molecules_with_targets, pair, relative
-from torch import nn
 from torch.nn.utils import prune
 
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import GCN
+from molgcn.nn.norms import BatchNorm
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
@@ -87,8 +87,8 @@ def test_hooks_on_layers_are_refused(batch, register):
         lambda model: setattr(model.norms[1], "eps", 1.0),
         lambda model: setattr(model.norms[1], "momentum", 0.9),
         lambda model: model.norms.apply(lambda norm: setattr(norm, "momentum", None)),
-        lambda model: model.norms.__setitem__(0, nn.BatchNorm1d(32, affine=False)),
-        lambda model: model.norms.__setitem__(0, nn.BatchNorm1d(32, track_running_stats=False)),
+        lambda model: model.norms.__setitem__(0, BatchNorm(32, affine=False)),
+        lambda model: model.norms.__setitem__(0, BatchNorm(32, track_running_stats=False)),
         lambda model: setattr(model.convs[1], "bias", None),
     ],
     ids=["eps", "momentum", "no momentum", "no weights", "no running statistics", "no bias"],
