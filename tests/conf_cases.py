@@ -36,9 +36,13 @@ def _composed(primary, overrides, hydra):
     return {key: value for key, value in OmegaConf.to_container(config, resolve=True).items() if key not in ("paths", "sweep")}
 
 
+def option_values(choice):
+    """Return the keys of an option such as "model=gin", composed by itself, which takes half the time of a whole run's."""
+    return values(choice.replace("=", "/"), [])[choice.partition("=")[0]]
+
+
 def model_values(name):
-    """Return the keys of model=name."""
-    return values("train", [f"model={name}"])["model"]
+    return option_values(f"model={name}")
 
 
 def run(folder, overrides):

@@ -7,7 +7,7 @@ from typing import get_type_hints
 
 import pytest
 import yaml
-from conf_cases import CONF, FOLDERS, MODELS, PRIMARIES, model_values, options, values
+from conf_cases import CONF, FOLDERS, MODELS, PRIMARIES, model_values, option_values, options, values
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
@@ -113,7 +113,7 @@ MADE_OF = {
 def test_an_option_s_other_keys_have_the_code_s_defaults(choice):
     group = choice.split("=")[0]
     cls = get_type_hints(Config)[group]
-    composed, own = asdict(parse(cls, values(choice.replace("=", "/"), [])[group])), asdict(cls())
+    composed, own = asdict(parse(cls, option_values(choice))), asdict(cls())
     assert {key for key in own if composed[key] != own[key]} - {"name"} == MADE_OF.get(choice, set())
 
 
@@ -146,7 +146,7 @@ def test_other_data_sets_have_no_recipe(choice):
 def test_every_key_of_the_code_is_in_the_file(group, cls):
     """Otherwise the command line would refuse a key that works as unknown."""
     for choice in (choice for choice in options("train") if choice.startswith(f"{group}=")):
-        keys = values("train", [choice])[group]
+        keys = option_values(choice)
         assert set(keys) == {field.name for field in fields(cls)} - (others_settings(keys["name"]) if group == "model" else set()), choice
 
 

@@ -28,9 +28,10 @@ PATHS = ["a/b[1]", "a/${x}", "a/\\${x}", "it's ${b", "a b/$x", "{b}", "a\\b", "b
 @pytest.mark.parametrize("path", PATHS)
 def test_what_is_printed_means_the_path_when_it_is_typed(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("one.yaml").write_text("ckpt_path: null")
     Path(path).mkdir(parents=True)
     (typed,) = quote_texts(shlex.split(as_typed("ckpt_path", Path(path))))
-    assert compose_config([typed], resource("conf"), "train").ckpt_path == path
+    assert compose_config([typed], tmp_path, "one").ckpt_path == path
     assert values_of("ckpt_path", [typed]) == [path]
 
 
