@@ -1,7 +1,11 @@
 """Save empty figures in tests that look at none."""
 
+import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +30,17 @@ def _empty_figures() -> Iterator[Callable[..., None]]:
     from matplotlib.figure import Figure
 
     draw = Figure.savefig
+
+    @cache
+    def drawn(form: str) -> bytes:
+        file = io.BytesIO()
+        draw(Figure((1, 1)), file, format=form)
+        return file.getvalue()
+
+    def save(figure: Figure, file: Path | io.BytesIO, format: str | None = None, **options: Any) -> None:
+        content = drawn(format or Path(file).suffix[1:])
+        file.write(content) if isinstance(file, io.BytesIO) else Path(file).write_bytes(content)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", lambda figure, *args, **options: draw(Figure((1, 1)), *args, **options))
+        patch.setattr(Figure, "savefig", save)
         yield draw
