@@ -107,7 +107,7 @@ def test_not_a_number_stays_where_it_is(device):
 @of_every_kind
 @pytest.mark.parametrize("weights", [0, 3])
 def test_second_derivatives(weights, reduce, device):
-    inputs = random_inputs(6, weights, num_edges=40, reduce=reduce, device=device)
+    inputs = random_inputs(6, weights, num_src=10, num_dst=8, num_edges=20, reduce=reduce, device=device)
     x = inputs.x + torch.rand(inputs.x.shape, device=device, dtype=torch.float64)  # nothing equal
     given = [x.requires_grad_(), *([inputs.edge_weight.requires_grad_()] if weights else [])]
 
@@ -121,7 +121,7 @@ def test_second_derivatives(weights, reduce, device):
 @on_every_device
 @pytest.mark.parametrize("weights", [0, 3])
 def test_second_derivatives_with_own_features(weights, device):
-    inputs = random_inputs(6, weights, own=True, num_edges=40, device=device)
+    inputs = random_inputs(6, weights, own=True, num_src=9, num_edges=20, device=device)
     given = {name: tensor.requires_grad_() for name, tensor in leaves(inputs).items()}
 
     def of(*tensors):
