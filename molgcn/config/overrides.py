@@ -135,7 +135,8 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
             continue
         group = key.split(".")[0]
         files = [path for folder in [conf, *presets] for path in (folder / group).glob("*.yaml")] if group in groups else []
-        said = any(key.rsplit(".", 1)[-1] in path.read_text("utf-8", "replace") for path in files)  # composing each option takes seconds
+        written = re.compile(rf"\b{re.escape(key.rsplit('.', 1)[-1])}['\"]?:")  # composing each option takes seconds
+        said = any(written.search(path.read_text("utf-8", "replace")) for path in files)
         options = _options_of(group, [conf, *presets]) if said else []
         having = [option for option in options if key in {*_keys_with((f"{group}={option}",), conf, config_name, presets)}]
         hint = f" It is one with {', '.join(f'{group}={option}' for option in having)}." if having else nearest_key(key, known)
