@@ -240,7 +240,8 @@ def test_what_auto_packed_is_read_from_the_cache_by_the_saved_run(path, tmp_path
 
 def test_what_auto_packed_without_trees_is_read_where_none_are_named(tmp_path):
     (tmp_path / "many.csv").write_text("smiles,y\n" + "C,1\n" * 20_001)
-    config = DatasetConfig(name="csv", path=str(tmp_path / "many.csv"), targets=["y"], cache_dir=str(tmp_path), tree_generators=["auto"])
+    many = {"path": str(tmp_path / "many.csv"), "targets": ["y"], "cache_dir": str(tmp_path), "num_workers": 0}
+    config = DatasetConfig(name="csv", tree_generators=["auto"], **many)
     for names in (["auto"], None):
         assert load_molecules(replace(config, tree_generators=names))[0].tree_descriptors is None
     assert len([one for one in (tmp_path / "packed").iterdir() if one.is_dir()]) == 1
