@@ -6,7 +6,7 @@ Batches must have no padding.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import singledispatchmethod
+from functools import lru_cache, singledispatchmethod
 
 import torch
 from gcn_reference import pool
@@ -240,7 +240,7 @@ class PlainSteps:
 
     def _dropped(self, rows: Tensor, site: int) -> Tensor:
         rate = self.run.call.program.dropout
-        return rows * keep_mask(self.run.call.seed, site, rows.shape[0], rows.shape[1], rate) / (1 - rate)
+        return rows * _kept(int(self.run.call.seed), site, *rows.shape, rate).to(rows.device) / (1 - rate)
 
     def _named(self, step: Step, *names: str) -> dict[str, Tensor]:
         return {name: self.run.parameter(getattr(step, name)) for name in names if getattr(step, name) is not None}
@@ -258,6 +258,11 @@ class PlainSteps:
         out = self.run.gradient(produced.out)
         out.tensor[:, out.width :] = 0
         out.values.copy_(gradient)
+
+
+@lru_cache(maxsize=256)  # both passes of many networks have the same
+def _kept(seed: int, site: int, num_nodes: int, channels: int, rate: float) -> Tensor:
+    return keep_mask(torch.tensor([seed]), site, num_nodes, channels, rate)
 
 
 def _gradients(function: Callable[..., Tensor], grad: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,5 +1,7 @@
 """The C++ layer network agrees with its steps in plain PyTorch in float64, on molecules and on other graphs."""
 
+from functools import cache
+
 import pytest
 import torch
 from compiler import needs_extension
@@ -11,12 +13,20 @@ from passes_cpu_cases import CONVS, NETWORKS, SIZES, call_of, changed, graph, ne
 
 from molgcn.errors import UserError
 from molgcn.ops.graph import Graph
-from molgcn.ops.layer_network.call import Options
+from molgcn.ops.layer_network.call import LayerNetworkCall, Options
 from molgcn.ops.layer_network.steps import ACTIVATIONS
 
 pytestmark = needs_extension
 
 WIDTHS = (1, 7, 10, 64, 70, 300, 1030)
+
+
+@cache
+def plainly(of_network, training: bool = True, scale: float = 1.0) -> tuple[LayerNetworkCall, dict[str, torch.Tensor]]:
+    """Return a call and its results in plain PyTorch, which are the same for all instruction sets."""
+    call = call_of(of_network, training=training)
+    call = call._replace(graph=call.graph._replace(x=call.graph.x * scale))
+    return call, results(call, plain=True)
 
 
 @parametrize_pairs("conv, options, training, coded, widths", CONVS, NETWORKS, [True, False], [True, False], [(6, 10), (10, 16)], slow=True)
@@ -54,10 +64,10 @@ def test_float32(conv, options):
 )
 def test_widths(width, conv, instruction_set):
     of_network = network(conv, in_channels=width, hidden=width, layers=1 if width > 300 else 2)
-    call = call_of(of_network)
-    assert worst(results(call), results(call, plain=True)) < 1e-12
-    call = call_of(of_network, training=False)
-    assert worst(results(changed(call, torch.Tensor.float)), results(call, plain=True)) < 5e-5
+    call, expected = plainly(of_network)
+    assert worst(results(call), expected) < 1e-12
+    call, expected = plainly(of_network, training=False)
+    assert worst(results(changed(call, torch.Tensor.float)), expected) < 5e-5
 
 
 @pytest.mark.parametrize("options", ["plain", "layer"])
@@ -81,14 +91,13 @@ def test_activations(activation, instruction_set):
     own = {"mlp_norm": True, "mlp_activation": activation, "activation": activation, "norm": "layer", "dropout": 0.3}
     of_network = network_options("gin", 6, 10, 2, feed_forward=True, feed_forward_norm=None, **own)
     for training in (True, False):
-        call = call_of(of_network, training=training)
-        assert worst(results(call), results(call, plain=True)) < 1e-12
+        call, expected = plainly(of_network, training)
+        assert worst(results(call), expected) < 1e-12
     for scale in (1.0, 40.0, 300.0):
-        plain = call_of(network_options("sage", 6, 10, 1, activation=activation), training=False)
-        plain = plain._replace(graph=plain.graph._replace(x=plain.graph.x * scale))
-        assert worst(results(plain), results(plain, plain=True)) < 1e-12
+        call, expected = plainly(network_options("sage", 6, 10, 1, activation=activation), False, scale)
+        assert worst(results(call), expected) < 1e-12
         bound = max(5e-6, 1e-7 * scale)  # the products before them round in float32, to numbers of this size
-        assert worst(results(changed(plain, torch.Tensor.float)), results(plain, plain=True)) < bound
+        assert worst(results(changed(call, torch.Tensor.float)), expected) < bound
 
 
 def test_what_is_not_a_number_stays_so(instruction_set):
@@ -244,9 +253,9 @@ def test_scores_of_attention_far_from_zero(conv):
 @pytest.mark.parametrize("conv", ["gat", "gatv2"])
 def test_columns_of_heads(conv, channels, instruction_set):
     """A head's columns take a part of a vector or several vectors, the last of which may overlap the one before it."""
-    call = call_of(network(conv, in_channels=5, hidden=2 * channels, layers=1))
-    assert worst(results(call), results(call, plain=True)) < 1e-12
-    assert worst(results(changed(call, torch.Tensor.float)), results(call, plain=True)) < 5e-5
+    call, expected = plainly(network(conv, in_channels=5, hidden=2 * channels, layers=1))
+    assert worst(results(call), expected) < 1e-12
+    assert worst(results(changed(call, torch.Tensor.float)), expected) < 5e-5
 
 
 def test_moments_without_cancellation():
