@@ -16,6 +16,7 @@ from molgcn.calibration.outputs import Classes, Numbers, outputs_of
 from molgcn.errors import shown
 from molgcn.metrics import error_text
 from molgcn.metrics.classes import class_metrics
+from molgcn.process.tables import print_table
 from molgcn.tasks.base import Task
 
 MEASURES = {
@@ -113,12 +114,12 @@ def print_assessment(console: Console, part: str, calibrated: str, names: Sequen
     if not titles:
         return
     table = Table(title=f"{part} uncertainty", title_justify="left")
-    table.add_column("target", overflow="fold")
+    table.add_column("target")
     for title in titles:
-        table.add_column(title, justify="right", overflow="fold")
+        table.add_column(title, justify="right")
     for name, measures in rows.items():
         pairs = [measures.get(title, (math.nan, math.nan)) for title in titles]
         table.add_row(escape(shown(name)), *(error_text(own if math.isnan(new) else new) for own, new in pairs))
-    console.print(table)
+    print_table(console, table)
     if calibrated:
         console.print(f"The uncertainties are {calibrated}", soft_wrap=True, highlight=False)

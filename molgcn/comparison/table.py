@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,9 +15,9 @@ from molgcn.tasks.base import Task
 _DETAILED = 4  # with more targets, the table shows intervals and baselines of the mean only; the report shows all
 
 
-def results_table(
+def results_tables(
     task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison | None = None, monitor: str = ""
-) -> Group:
+) -> list[Table]:
     """Make one table per kind of target, with one row per target and the columns of :func:`table_columns`.
 
     Values are by "<part>/<metric>/<target>", and NaN is shown as "-". The comparison's intervals, baselines and means are shown below them.
@@ -26,7 +25,7 @@ def results_table(
     comparison = comparison or Comparison()
     tables = [_table(one, values, parts, comparison, monitor) for one in task.parts]
     tables[0].title, tables[-1].caption = escape(title), _caption(comparison)
-    return Group(*tables)
+    return tables
 
 
 def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str], monitor: str = "") -> list[tuple[str, str]]:
@@ -43,12 +42,12 @@ def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str],
 
 def _table(task: Task, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison, monitor: str) -> Table:
     table = Table(title_justify="left", caption_justify="left")
-    table.add_column("target", overflow="fold", min_width=len(" 95 % from"))
+    table.add_column("target", min_width=len(" 95 % from"))
     if task.has_units:
-        table.add_column("unit", overflow="fold")
+        table.add_column("unit")
     columns = table_columns(task, values, parts, monitor)
     for part, metric in columns:
-        table.add_column(f"{part} {metric_title(metric)}", justify="right", overflow="fold")
+        table.add_column(f"{part} {metric_title(metric)}", justify="right")
 
     def row(name: str, unit: str, cell: Callable[[str], str], ending: str) -> None:
         cells = [cell(f"{part}/{metric}{ending}") for part, metric in columns]

@@ -14,7 +14,7 @@ from rich.console import Console
 from molgcn.calibration.assessment import print_assessment
 from molgcn.comparison.baselines import baselines_of, check_forest
 from molgcn.comparison.compare import compare, saved_thresholds
-from molgcn.comparison.table import results_table
+from molgcn.comparison.table import results_tables
 from molgcn.config.overrides import as_typed
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.levels import Rows
@@ -27,6 +27,7 @@ from molgcn.evaluation.config import EvaluateConfig
 from molgcn.evaluation.data import check_fits, chosen_parts, differ_in_split, other_data, own_data, training_part
 from molgcn.files.json_file import write_json
 from molgcn.metrics.comparison import without_nan
+from molgcn.process.tables import print_table
 from molgcn.report.subject import Subject
 from molgcn.screening.config import one_checkpoint
 from molgcn.screening.ensemble import Ensemble
@@ -189,6 +190,7 @@ def _print(folder: Path, where: Path, models: Models, subject: Subject) -> None:
     line(f"{where.name} on {models.data[0].title}: {', '.join(counts)}")
     parts = [*(part for part in subject.sizes if part != subject.part), subject.part]
     monitor = models.modules[0].config.training.monitor
-    console.print(results_table(task, "", subject.metrics, parts, subject.comparison, monitor))
+    for table in results_tables(task, "", subject.metrics, parts, subject.comparison, monitor):
+        print_table(console, table)
     print_assessment(console, subject.part, "" if calibration is None else calibration.described, task.names, subject.metrics)
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")

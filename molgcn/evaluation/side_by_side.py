@@ -19,6 +19,7 @@ from molgcn.files.spreadsheet import write_csv
 from molgcn.files.whole_file import whole, write_text
 from molgcn.metrics import error_text, metric_title
 from molgcn.metrics.comparison import Interval
+from molgcn.process.tables import print_table
 from molgcn.report.plots import BLUE, GREY, new_figure, plain, save_png, tidy
 from molgcn.screening.output import as_mistake
 from molgcn.tasks.base import Task
@@ -89,10 +90,10 @@ def print_comparison(comparison: Comparison) -> None:
         for headers, rows in (_runs_table(comparison, key), _pairs_table(comparison, key)):
             table = Table(title=escape(_title(comparison, key)) if headers[0] == "run" else None, title_justify="left")
             for place, header in enumerate(headers):
-                table.add_column(header, justify="right" if place else "left", overflow="fold")
+                table.add_column(header, justify="right" if place else "left")
             for row in rows:
                 table.add_row(*map(escape, row))
-            console.print(table)
+            print_table(console, table)
     console.print(_EXPLAINED.format(comparison.resamples), style="italic", highlight=False)
 
 

@@ -15,6 +15,7 @@ from molgcn.comparison.table import table_columns
 from molgcn.data.splits.parts import PARTS
 from molgcn.errors import counted, shown
 from molgcn.metrics import metric_title
+from molgcn.process.tables import print_table
 from molgcn.tasks.base import Task
 from molgcn.training.result import RunResult
 
@@ -73,7 +74,7 @@ class Summary(RunResult):
         speed = "nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training"
         console.print(f"{len(self.members)} trainings, {speed}", style="italic", highlight=False)
         for task in self.learned.parts:
-            console.print(self._table(task))
+            print_table(console, self._table(task))
         if not self.deviations:  # an ensemble, whose models predict together
             print_assessment(console, self.parts[-1], self.calibrated, self.names, self.metrics)
         if self.refitted:
@@ -83,9 +84,9 @@ class Summary(RunResult):
     def _table(self, task: Task) -> Table:
         table, several = Table(), len(task.names) > 1
         for name in ("target", "") if several else (escape(shown(task.labels[0])),):
-            table.add_column(name, no_wrap=True)
+            table.add_column(name, min_width=len("member_0"))
         for header in self.headers(task.names[0]):
-            table.add_column(header, justify="right", overflow="fold")
+            table.add_column(header, justify="right")
         for name, label in zip(task.names, task.labels, strict=True):
             if not several:
                 for member, cells in self.rows(name):

@@ -20,6 +20,7 @@ from numpy.lib import format as npy
 from molgcn.errors import UserError, shown
 from molgcn.files.spreadsheet import Writer
 from molgcn.files.whole_file import whole
+from molgcn.process.tables import print_table
 
 _TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _OF_A_RUN = ("metrics.csv", "skipped.csv", "predictions_test.csv")
@@ -97,7 +98,7 @@ class TerminalTable:
             table = Grid(show_header=False)
             for name, cell in zip(self._header, row, strict=True):
                 table.add_row(escape(shown(name)), escape(shown(cell)))
-            Console().print(table)
+            print_table(Console(), table)
 
 
 @contextmanager

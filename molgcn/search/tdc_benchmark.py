@@ -14,6 +14,7 @@ from rich.table import Table
 from molgcn.data.benchmark_sets import SEEDS, TDC_SETS
 from molgcn.files.spreadsheet import write_csv
 from molgcn.files.whole_file import write_text
+from molgcn.process.tables import print_table
 
 HEADER = ("set", "metric", "runs", "mean", "std", "Chemprop-RDKit", "MapLight")
 _FALLING = ("mae",)
@@ -66,10 +67,10 @@ def show_benchmark(folder: Path, results: Iterable[Mapping[str, Any]]) -> None:
     write_text(folder / "tdc.md", "".join(f"| {' | '.join(line)} |\n" for line in lines))
     table = Table(title="TDC's ADMET group, test parts", title_justify="left")
     for name in HEADER:
-        table.add_column(name, justify="left" if name in HEADER[:2] else "right", overflow="fold")
+        table.add_column(name, justify="left" if name in HEADER[:2] else "right")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    print_table(Console(), table)
 
 
 def _shown(value: float | None) -> str:

@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from molgcn.calibration.assessment import print_assessment
-from molgcn.comparison.table import results_table
+from molgcn.comparison.table import results_tables
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.files.json_file import read_json, write_json
 from molgcn.metrics.comparison import Comparison, with_nan, without_nan
+from molgcn.process.tables import print_table
 from molgcn.tasks.base import Task
 from molgcn.tasks.registry import build_task
 from molgcn.training.monitor import LOSS
@@ -99,7 +100,8 @@ class RunResult:
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
         parts = list(dict.fromkeys(key.partition("/")[0] for key in self.metrics))
-        console.print(results_table(self.learned, title, self.metrics, parts, self.comparison, self.monitor))
+        for table in results_tables(self.learned, title, self.metrics, parts, self.comparison, self.monitor):
+            print_table(console, table)
         print_assessment(console, parts[-1], self.calibrated, self.names, self.metrics)
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from molgcn.comparison.table import results_table
+from molgcn.comparison.table import results_tables
 from molgcn.config.run import parse
 from molgcn.data import PackedMolecules
 from molgcn.evaluate import EvaluateConfig, evaluate
@@ -42,7 +42,7 @@ def test_labels():
 def test_a_metric_that_does_not_exist_is_a_dash():
     console = Console(width=200, record=True, file=io.StringIO())
     values = {"all/mae/y": 1.0, "all/rmse/y": 1.0, "all/r2/y": math.nan}
-    console.print(results_table(Regression(("y",), ("eV",)), "t", values, ["all"]))
+    console.print(*results_tables(Regression(("y",), ("eV",)), "t", values, ["all"]))
     text = console.export_text()
     assert "nan" not in text.lower()
     assert re.search(r"│\s+1 │\s+1 │\s+- │", text)
