@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from molgcn.data.batch import GraphBatch
 from molgcn.nn import forward
 from molgcn.nn.components import apart, of_component
-from molgcn.nn.fused_call import layer_call, options_of
+from molgcn.nn.fused_call import counted, layer_call, options_of
 from molgcn.nn.fused_encoders import take_atom_statistics
 from molgcn.nn.graph_inputs import graph_inputs
 from molgcn.nn.layers.base import NoStepsError
-from molgcn.nn.members import PARTS, Members, members_of, own_parameters
+from molgcn.nn.members import PARTS, Members, members_of, named, own_parameters
 from molgcn.nn.network_steps import program_of
+from molgcn.nn.norms import mean_over_batches
 from molgcn.nn.pooling import NORM_CONSTANT
 from molgcn.nn.reference import REDUCTIONS
 from molgcn.nn.registry import get_kind, layer_names
@@ -177,6 +178,10 @@ def _computed(
         counters = counters[:-1]
         if of_atoms is not None:
             take_atom_statistics(model, encoder, of_atoms)
-    if outputs.new_statistics.shape[1] > 0 and call.graph.num_nodes > 0:
-        copy_statistics(call.statistics, counters, outputs.new_statistics)
+    if (statistics := outputs.new_statistics).shape[1] > 0 and call.graph.num_nodes > 0:
+        norms: list[Any] = members.once("batch norms", lambda: named(model, call.program.batch_norms))
+        if norms[0].momentum is None:
+            statistics = mean_over_batches(norms, call.statistics, statistics)
+            counters = counted(model, batch, [norm.num_batches_tracked for norm in norms])
+        copy_statistics(call.statistics, counters, statistics)
     return outputs.pooled, outputs.of_loss

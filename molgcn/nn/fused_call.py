@@ -65,6 +65,7 @@ class NetworkOfCall(NamedTuple):
     training: bool  # whether it runs in training mode
     recompute: bool  # whether it keeps only the layers' inputs
     is_plain_gcn: bool  # whether kernels made for graph convolutions may run it
+    writes: bool  # whether the operator may write the running statistics, which it cannot where they are means over all batches
 
 
 def layer_call(
@@ -105,14 +106,20 @@ def layer_call(
         learns = any(tensor is not None and tensor.requires_grad for tensor in chain(parameters, (x, bonds), head, of_encoders))
     of_call = Options(network.training, allowed_precision(x.device), learns, network.recompute, model.strategy)
     seed = dropout_seed(x.device, program.drops)
-    counters = network.counters
-    if counters and batch.col.shape[0] == 0:
-        without_bonds = {*map(id, (norm.num_batches_tracked for norm in model.edge_norms))}
-        counters = [counter for counter in counters if id(counter) not in without_bonds]
+    counters = counted(model, batch, network.counters)
     if of_atoms is not None and of_atoms.training:
         assert model.rwse_encoder is not None
         counters = [*counters, model.rwse_encoder.norm.num_batches_tracked]
+    counters = counters if network.writes else []
     return LayerNetworkCall(graph, program, parameters, network.statistics, seed, of_call, encoders, head, objective, counters)
+
+
+def counted(model: MoleculeNet, batch: GraphBatch, counters: list[Any]) -> list[Any]:
+    """Return those counters of batches that a batch adds to, which are not those of bonds where it has none."""
+    if not counters or batch.col.shape[0] > 0:
+        return counters
+    without_bonds = {*map(id, (norm.num_batches_tracked for norm in model.edge_norms))}
+    return [counter for counter in counters if id(counter) not in without_bonds]
 
 
 def _network_of(model: MoleculeNet, members: Members, in_channels: int, edge_channels: int | None) -> NetworkOfCall:
@@ -145,7 +152,8 @@ def _found(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> N
     training = _mode_of(model, norms)
     eps, momentum = eps_and_momentum(norms)
     dropout = model.dropout if training else 0.0
-    program = program_of(tuple(options._replace(dropout=dropout, eps=eps, momentum=momentum, training=training)))
+    changed = options._replace(dropout=dropout, eps=eps, momentum=1.0 if momentum is None else momentum, training=training)
+    program = program_of(tuple(changed))
     return NetworkOfCall(
         program,
         named(model, program.members, uneven_norms),
@@ -154,6 +162,7 @@ def _found(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> N
         training,
         model.recompute and len(program.ends) > 1,  # all values of one layer would be there at the same time again
         model.is_plain_gcn,
+        momentum is not None,
     )
 
 

@@ -60,8 +60,8 @@ class BatchNorm(nn.BatchNorm1d):
         variance = (_over_processes(squares) if self.of_all_processes else squares) / rows
         with torch.no_grad():
             assert self.num_batches_tracked is not None
-            assert self.momentum is not None
-            momentum = self.momentum * (number > 0).to(self.running_mean.dtype)  # a batch without rows changes nothing
+            momentum = 1 / (self.num_batches_tracked + 1) if self.momentum is None else self.momentum
+            momentum = momentum * (number > 0).to(self.running_mean.dtype)  # a batch without rows changes nothing
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
             self.running_var.lerp_((variance * rows / (rows - 1).clamp(min=1)).to(self.running_var.dtype), momentum)
             self.num_batches_tracked.add_(1)
@@ -97,10 +97,22 @@ def uneven_norms() -> UserError:
     )
 
 
-def eps_and_momentum(norms: Sequence[Any]) -> tuple[float, float]:
-    """Return the eps of all norms and the momentum of all batch norms."""
+def eps_and_momentum(norms: Sequence[Any]) -> tuple[float, float | None]:
+    """Return the eps of all norms and the momentum of all batch norms, None if their statistics are means over all batches."""
     eps = {*map(attrgetter("eps"), norms)}
     momenta: set[Any] = {norm.momentum for norm in norms if isinstance(norm, BatchNorm)}
-    if len(eps) > 1 or len(momenta) > 1 or None in momenta:
+    if len(eps) > 1 or len(momenta) > 1:
         raise uneven_norms()
-    return float(next(iter(eps), 1e-5)), float(next(iter(momenta), 0.1))
+    return next(iter(eps), 1e-5), next(iter(momenta), 0.1)
+
+
+def mean_over_batches(norms: Sequence[Any], before: Sequence[Tensor], of_batch: Tensor) -> Tensor:
+    """Return running statistics that are means over all batches, as `momentum=None` asks for.
+
+    Args:
+        norms: K batch norms.
+        before: 2 K tensors [C]: their running means, then their running variances.
+        of_batch: The means and variances of the batch [2, K, C].
+    """
+    share = 1 / (torch.stack([norm.num_batches_tracked for norm in norms]) + 1)
+    return torch.stack([*before]).view_as(of_batch).lerp(of_batch, share[:, None].to(of_batch.dtype))

@@ -153,6 +153,18 @@ def test_modules_that_would_never_be_called_are_refused(replacement, called):
     assert model.on_backend("reference")(batch).isfinite().all()
 
 
+@pytest.mark.parametrize("conv", ["gcn", "gated_gcn"])
+def test_running_statistics_that_are_means_over_batches(conv):
+    models = [network(conv, OPTIONS, backend).train() for backend in ("fused", "pyg")]
+    batches = [batch_of(name) for name in ("many", "no bonds", "many")]
+    for model in models:
+        model(batches[0])
+        torch.optim.swa_utils.update_bn(batches, model)
+        set_norms(model, momentum=None)
+        model(batches[1])
+    torch.testing.assert_close(*(dict(model.named_buffers()) for model in models))
+
+
 def test_layers_that_were_added_are_computed():
     model, batch = network("gine", OPTIONS, "fused").eval(), GraphBatch.from_pyg(batch_of("many"))
     for part in (model.convs, model.norms, model.feed_forwards):

@@ -94,9 +94,11 @@ class DirectStep:
 
     def _why_not_now(self, state: list[Any]) -> str | None:
         """Return why this very step is to be taken plainly; None where everything learns and nobody listens."""
-        _, learns, trains, *_ = state
+        _, learns, trains, norms, *_ = state
         if not (all(learns) and all(trains)):
             return "weights are frozen or modules in evaluation mode"
+        if self.module.model.norm == "batch" and any(momentum is None for _, momentum in norms):
+            return "running statistics are means over all batches"
         if self.watch.has_hooks():
             return "there are hooks"
         return FusedUpdate.why_not(self.optimizer)

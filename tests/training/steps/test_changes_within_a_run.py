@@ -53,9 +53,9 @@ def load_fresh_state(trainer: Any, module: Any) -> None:
     trainer.optimizers[0].load_state_dict(state)
 
 
-def set_momentum(trainer: Any, module: Any) -> None:
+def set_momentum(module: Any, momentum: float | None) -> None:
     for norm in module.model.norms:
-        norm.momentum = 0.9
+        norm.momentum = momentum
 
 
 def set_decay(trainer: Any, module: Any) -> None:
@@ -80,7 +80,8 @@ CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     "optimiser hook": lambda trainer, module: trainer.optimizers[0].register_step_post_hook(lambda *_: None),
     "weight decay": set_decay,
     "pool": lambda trainer, module: setattr(module.model, "pool", "sum"),
-    "momentum": set_momentum,
+    "momentum": lambda trainer, module: set_momentum(module, 0.9),
+    "means over batches": lambda trainer, module: set_momentum(module, None),
     "loss": lambda trainer, module: setattr(module.loss, "options", ("mse", 1.0)),
     "target_mean": lambda trainer, module: setattr(module, "target_mean", module.target_mean + 5),
 }
