@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -120,9 +121,11 @@ def run_app(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt as end:
+        _show_sweep()
         print(_told("Interrupted", end), file=sys.stderr)
         exit_interrupted()
     except Terminated as end:
+        _show_sweep()
         print(_told("Terminated", end), file=sys.stderr)
         raise
     except Exception as error:
@@ -131,9 +134,7 @@ def run_app(
             raise
         _print_mistake(mistake)
         if is_killed_job(error):
-            from molgcn.search.sweep import show_last_sweep
-
-            show_last_sweep()
+            _show_sweep()
         sys.exit(MISTAKE)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -170,6 +171,13 @@ def _import_all(modules: Sequence[str]) -> None:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _show_sweep() -> None:
+    """Show what a sweep has reached that ends before its last job; another Ctrl-C ends this too."""
+    if sweep := sys.modules.get("molgcn.search.sweep"):  # Hydra has imported it for its callback where there is a sweep
+        with suppress(KeyboardInterrupt):
+            sweep.show_last_sweep()
 
 
 def _told(how: str, end: BaseException) -> str:

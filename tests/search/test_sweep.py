@@ -17,7 +17,9 @@ import pytest
 from omegaconf import OmegaConf
 from waiting import wait_until
 
+from molgcn.cli import run_app
 from molgcn.errors import UserError
+from molgcn.process.signals import Terminated
 from molgcn.search.sweep import SweepRun, SweepTable, print_runs, show_sweep, table_rows
 from molgcn.search.sweep_plot import plot_sweep
 from molgcn.training.result import RunResult, save_failure
@@ -152,6 +154,22 @@ def test_a_job_that_was_killed_is_shown(tmp_path, capsys):
     assert not show_sweep(tmp_path)
     with open(tmp_path / "results.csv", newline="") as file:
         assert [(row["job"], row["state"], row["overrides"]) for row in csv.DictReader(file)] == [("3", "unfinished", "seed=3")]
+
+
+@pytest.mark.parametrize(("end", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+def test_a_sweep_that_is_interrupted_is_shown(end, code, tmp_path, capsys, monkeypatch):
+    def interrupted(**_):
+        raise end
+
+    (tmp_path / "0").mkdir()
+    RunResult(tmp_path / "0", 0.5, 0, 1, {"test/mae/gap": 1.0}, ("gap",), ("eV",), 10.0).save(["seed=0"])
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    monkeypatch.setattr("molgcn.cli.hydra.main", interrupted)
+    monkeypatch.setattr("molgcn.search.sweep._last_sweep", tmp_path)
+    with pytest.raises(SystemExit) as exit:
+        run_app("train", print)
+    assert exit.value.code == code and (tmp_path / "results.csv").exists()
+    assert "1 run in" in capsys.readouterr().out
 
 
 @pytest.mark.slow
