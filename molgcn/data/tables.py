@@ -86,6 +86,17 @@ class Columns(dict[str, PackedStrings]):
             _warn_of_thousands(values, self.path, column)
         return result
 
+    def mostly_numbers(self, column: str) -> bool:
+        """Return whether at least half of a column's cells that are not missing are finite numbers."""
+        known = [text for text in self[column] if not is_missing(text, of_numbers=True)]
+        return 0 < len(known) <= 2 * sum(map(self._is_number, known))
+
+    def _is_number(self, text: str) -> bool:
+        try:
+            return bool(np.isfinite(number(text, self.decimal_comma and "," in text)))
+        except ValueError:
+            return False
+
 
 @contextmanager
 def _open(path: Path, wanted: Sequence[str], has_header: bool) -> Iterator[Delimited]:
@@ -169,6 +180,8 @@ def _as_classes(column: str, values: Sequence[str]) -> str | None:
 def _advice(text: str, comma: bool) -> str:
     if text[0] in "<>\u2264\u2265":
         return "Values that are only known to lie below or above a number are learned with dataset.bounded=true."
+    if "\u2212" in text or "\u2013" in text:
+        return "Its minus sign is not the '-' of numbers. Replace it."
     if comma:
         return "Cells of this column have decimal commas, so that none may have a point. Correct it, or leave it empty if missing."
     if _THOUSANDS.fullmatch(text):

@@ -40,27 +40,32 @@ def default_targets(path: Path, names: Sequence[str], config: DatasetConfig, rea
 
 def _choose(candidates: Sequence[str], columns: Columns, given: TargetConfig) -> list[str]:
     taken: list[str] = []
-    left_out: list[str] = []
+    others: dict[str, UserError] = {}
     numbering: list[str] = []
     for name in candidates:
         try:
             values = read_targets(columns, [name], given)[0][:, 0]
-        except UserError:
-            left_out.append(name)
+        except UserError as error:
+            others[name] = error
             continue
         numbers_rows = len(values) > 1 and (np.diff(values) == 1).all()
         (numbering if numbers_rows else taken).append(name)
+    left_out = list(others)
     if taken:
         left_out = [*(f"{name} (numbers the rows)" for name in numbering), *left_out]
     else:
         taken = numbering
+    meant = [error for name, error in others.items() if columns.mostly_numbers(name)]
     if not taken:
+        reasons = meant or (list(others.values()) if len(others) == 1 else [])
         raise UserError(
             f"dataset=csv needs dataset.targets=[<column>,...], since no other column of {columns.path} holds only numbers. It has the "
-            f"columns: {listed(candidates) or 'none'}."
+            f"columns: {listed(candidates) or 'none'}.{''.join(f' {reason}' for reason in reasons[:1])}"
         )
     without = f"; not {listed(left_out)}" if left_out else ""
     log.info("%s: dataset.targets names no columns, so that all others of numbers are learned: %s%s", columns.path, listed(taken), without)
+    for reason in meant:
+        log.warning("A column whose cells are mostly numbers is not learned: %s", reason)
     return taken
 
 

@@ -59,8 +59,19 @@ def test_numbers_of_rows_are_taken_where_nothing_else_is(tmp_path):
 
 def test_no_column_of_numbers(tmp_path):
     (tmp_path / "x.csv").write_text("smiles,name\nC,a\nCC,b\n")
-    with pytest.raises(UserError, match=r"needs dataset\.targets.*It has the columns: name\."):
+    with pytest.raises(UserError, match=r"needs dataset\.targets.*It has the columns: name\. .*number them: 'dataset\.labels="):
         open_source(DatasetConfig(name="csv", path=str(tmp_path / "x.csv")))
+
+
+@pytest.mark.parametrize("wrong", ["<5", "inf", "1.5 mM"])
+def test_a_column_with_a_cell_that_is_no_number_is_named(tmp_path, caplog, wrong):
+    rows = [f"m{n}x,{'C' * n},{wrong if n == 2 else n / 2},{n * n}" for n in range(1, 5)]
+    (tmp_path / "x.csv").write_text("\n".join(["name,smiles,y,z", *rows]))
+    (tmp_path / "y.csv").write_text("\n".join(["name,smiles,y", *(row.rpartition(",")[0] for row in rows)]))
+    assert open_source(DatasetConfig(name="csv", path=str(tmp_path / "x.csv"))).target_names == ("z",)
+    assert f"x.csv, column 'y', row 1 (counted from 0, without the header): '{wrong}'" in caplog.text and "'name'" not in caplog.text
+    with pytest.raises(UserError, match=r"columns: name, y\. .*y\.csv, column 'y', row 1"):
+        open_source(DatasetConfig(name="csv", path=str(tmp_path / "y.csv")))
 
 
 def test_a_table_without_a_header(tmp_path):
