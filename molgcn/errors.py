@@ -63,9 +63,11 @@ def row_of(source: str, number: int, kind: str = "smiles") -> str:
 
 
 def nearest(word: str, choices: Sequence[str]) -> str:
-    """Return a sentence that names the nearest choice, whatever its case, and lists all choices."""
+    """Return a sentence that names the nearest choice, or one that holds the word, whatever its case, and lists all choices."""
     spelled = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(word.lower(), spelled, n=1)
+    close = difflib.get_close_matches(word.lower(), spelled, n=1) or [
+        choice for choice in spelled if len(word) > 2 and word.lower() in choice
+    ]
     suggestion = f" Did you mean '{shown(spelled[close[0]])}'?" if close else ""
     return f"{suggestion} There are: {listed(choices)}."
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import IO, TextIO
 
 from molgcn.data.binary_tables import csv_text
-from molgcn.errors import UserError
+from molgcn.errors import UserError, shown
 
 RECORD_MB = 16.0
+_AROUND = 20  # characters that a message shows before and after a byte that is not UTF-8
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _OTHER_FORMATS = {  # what files begin with that are no text
@@ -72,9 +73,10 @@ class Lines(Iterator[str]):
         except UnicodeDecodeError as error:
             if self.number == 0 and error.object.startswith(_UTF_16):
                 raise self._utf_16() from error
+            place = error.object[max(error.start - _AROUND, 0) : error.start + _AROUND].decode("latin-1")
             raise UserError(
-                f"{self.name} is not UTF-8 text (after line {self.number}): {error}. Save it as UTF-8 (in Excel: CSV UTF-8); "
-                "`iconv -f latin1 -t utf-8` converts older files."
+                f"{self.name} is not UTF-8 text (in line {self.number + 1} or after it): as Latin-1 the place reads '{shown(place)}'. Save "
+                "it as UTF-8 (in Excel: CSV UTF-8); `iconv -f latin1 -t utf-8` converts older files."
             ) from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise UserError(f"{self.name} is damaged or cut off (after line {self.number}): {error}. Fetch it again.") from error

@@ -41,6 +41,8 @@ def test_wrong_column_names_the_nearest(tmp_path):
     path = write(tmp_path / "x.csv", "SMILES,logP\nC,1\n")
     with pytest.raises(UserError, match=r"no column 'logp' \(dataset.targets\).*Did you mean 'logP'"):
         read_columns(path, ["logp"])
+    with pytest.raises(UserError, match=r"no column 'smiles' .*Did you mean 'Canonical_SMILES'"):
+        read_columns(write(tmp_path / "y.csv", "Canonical_SMILES,y\nC,1\n"), ["smiles"])
 
 
 @pytest.mark.parametrize(
@@ -93,9 +95,10 @@ def test_words_may_be_classes(tmp_path, text, what):
         ('smiles,y\nC,"-1,234,567"\n', r"row 0 .*'-1,234,567' is not a number. Write it without signs between thousands"),
         ("smiles;y\nC;1,5\nC;1.234\n", r"row 1 .*'1.234' is not a number. Cells of this column have decimal commas"),
         ("smiles;y\nC;1.234,5\n", r"row 0 .*'1.234,5' is not a number"),
+        ("smiles,y\nC,\u22121.5\n", r"row 0 .*is not a number. Its minus sign is not the '-' of numbers"),
     ],
 )
-def test_commas_that_may_mean_two_things_are_refused(tmp_path, text, what):
+def test_signs_that_may_mean_two_things_are_refused(tmp_path, text, what):
     with pytest.raises(UserError, match=what):
         read_columns(write(tmp_path / "x.csv", text), ["y"]).numbers("y")
 
@@ -175,8 +178,8 @@ def test_missing_folder_binary_and_truncated_files(tmp_path):
         column_names(Path("none.csv"))
     with pytest.raises(UserError, match="is a folder"):
         column_names(tmp_path)
-    (tmp_path / "x.csv").write_bytes(b"smiles,y\n\xff\xfe\x00,1\n")
-    with pytest.raises(UserError, match=r"not UTF-8 text .*iconv"):
+    (tmp_path / "x.csv").write_bytes(b"smiles,L\xf6slichkeit\nC,1\n")
+    with pytest.raises(UserError, match=r"not UTF-8 text \(in line 1 or after it\).*reads 'smiles,Löslichkeit.*iconv"):
         read_columns(tmp_path / "x.csv", ["smiles"])
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"smiles,y\n" + b"C,1\n" * 1000)[:-20])
     with pytest.raises(UserError, match="damaged or cut off"):
