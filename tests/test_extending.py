@@ -27,6 +27,7 @@ from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn.options import PLAIN
 from molgcn.nn.registry import ENTRY_POINTS, get_kind
+from molgcn.ops import Objective
 from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.training.inference import predict_molecules
 from molgcn.training.restore import load_module
@@ -130,6 +131,32 @@ def test_an_installed_layer_that_says_its_steps_is_fused(tag, options, device):
     theirs.load_state_dict(layer.state_dict())
     h = torch.randn(batch.num_nodes, 12, dtype=torch.float64)
     torch.testing.assert_close(layer(h, batch.edge_index), theirs(h, batch.edge_index), rtol=1e-12, atol=1e-12)
+
+
+WITHOUT_WEIGHTS = """
+from torch import nn
+from molgcn.nn.layers.base import LayerKind
+from molgcn.nn.layers.propagate import sum_incoming
+
+class Neighbours(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+
+    def forward(self, x, edge_index, edge_attr=None):
+        return sum_incoming(x.index_select(0, edge_index[0]), edge_index[1], x.shape[0])
+
+KIND = LayerKind("neighbours", Neighbours, steps=lambda builder, options, h: builder.gather(h, "sum"))
+"""
+
+
+@needs_extension
+def test_a_layer_without_weights_is_fused(install):
+    install("neighbours", WITHOUT_WEIGHTS, "neighbours = neighbours:KIND")
+    models = [network("neighbours", OPTIONS["norms"], backend) for backend in ("fused", "reference")]
+    torch.testing.assert_close(*(outcome(model, batch_of("many")) for model in models), rtol=1e-9, atol=1e-9)
+    predictions, targets = models[0](batch_of("many")).detach(), torch.zeros(5, 2, dtype=torch.float64)
+    objective = Objective(targets, targets[0], targets[0] + 1, "mse")
+    torch.testing.assert_close(models[0].loss(batch_of("many"), objective)[0], predictions.square().mean())
 
 
 @pytest.mark.usefixtures("emulate")

@@ -79,7 +79,7 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
     if model.num_components > 1:
         return _head_loss(model, _of_components(model, batch), objective)
     head = _head_of_operator(model, batch.x, members_of(model, PARTS))
-    if not head or not _fuses_loss(next(model.convs.parameters()), objective):
+    if not head or not _fuses_loss(head[0], objective):
         return _head_loss(model, _head_input(model, batch), objective)
     value, sums = _computed(model, batch, head, objective)
     return value, sums[0]

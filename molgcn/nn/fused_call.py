@@ -194,8 +194,8 @@ def _inputs(model: MoleculeNet, batch: GraphBatch, members: Members) -> tuple[Te
 
 
 def _dtype_of(model: MoleculeNet, members: Members) -> torch.dtype:
-    """Return the dtype of the first parameter of the layers, which is searched once."""
-    return members.once("first parameter", lambda: next(model.convs.parameters())).dtype
+    """Return the dtype of the first parameter, which is searched once; layers of a package may have none."""
+    return members.once("first parameter", lambda: next(model.parameters())).dtype
 
 
 def options_of(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> NetworkOptions:
