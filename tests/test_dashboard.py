@@ -1,8 +1,6 @@
 import sys
 
 import pytest
-import wandb
-import wandb_workspaces.workspaces as ws
 
 from molgcn import dashboard
 from molgcn.config.run import Config
@@ -33,13 +31,13 @@ def test_runs_are_grouped_by_backend_as_wandb_stores_it():
 
 @pytest.fixture
 def logged_in(monkeypatch):
-    monkeypatch.setattr(wandb, "login", lambda **_: True)
+    monkeypatch.setattr("wandb.login", lambda **_: True)
 
 
 def test_saving_prints_the_address(logged_in, monkeypatch, capsys):
     saved = []
-    monkeypatch.setattr(ws.Workspace, "save", lambda self: saved.append((self.entity, self.project, self.name)))
-    monkeypatch.setattr(ws.Workspace, "url", "https://address")
+    monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.save", lambda self: saved.append((self.entity, self.project, self.name)))
+    monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.url", "https://address")
     dashboard.main(["team/molgcn", "--name", "mine"])
     assert saved == [("team", "molgcn", "mine")]
     assert capsys.readouterr().out == "https://address\n"
@@ -62,7 +60,7 @@ def test_a_refusal_of_the_service_is_passed_on(logged_in, monkeypatch):
     def refuse(self):
         raise ValueError("no such\n  entity")
 
-    monkeypatch.setattr(ws.Workspace, "save", refuse)
+    monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.save", refuse)
     with pytest.raises(UserError, match=r"did not take the dashboard for team/molgcn: no such entity\. Check"):
         dashboard.create("team/molgcn")
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-import wandb
 from fake_wandb import FakeRun
 
 from molgcn.config.run import LoggerConfig
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_wandb", "empty_figures")
 @pytest.fixture
 def logged_in(monkeypatch):
     """Set a key that the client accepts without the process that would check it."""
-    monkeypatch.setattr(wandb, "login", lambda **_: True)
+    monkeypatch.setattr("wandb.login", lambda **_: True)
 
 
 @pytest.mark.parametrize("mode", ["online", "offline", "disabled"])
@@ -81,6 +80,8 @@ def test_what_a_run_sends(logged_in, wandb_runs, small_config, tmp_path):
 
 
 def test_a_real_offline_run_ends_with_the_line_that_uploads_it(small_config, tmp_path, caplog):
+    import wandb
+
     caplog.set_level(logging.INFO)
     folder = tmp_path / "a run"
     for epochs, resume in ((1, None), (2, str(folder))):
@@ -114,7 +115,7 @@ def test_disabled_is_no_run_at_all(monkeypatch, wandb_runs, tmp_path):
 
 
 def test_a_service_that_fails_midway_does_not_stop_training(monkeypatch, small_config, tmp_path, caplog):
-    monkeypatch.setattr(wandb, "init", lambda **options: FakeRun(options, fail_from=2))
+    monkeypatch.setattr("wandb.init", lambda **options: FakeRun(options, fail_from=2))
     result = train(small_config(logger={"name": "wandb"}, training={"report": True}), tmp_path)
     assert result.epochs == 2
     assert len([record for record in caplog.records if "W&B failed" in record.message]) == 1
@@ -123,13 +124,15 @@ def test_a_service_that_fails_midway_does_not_stop_training(monkeypatch, small_c
 
 
 def test_a_service_that_does_not_start_does_not_stop_training(logged_in, monkeypatch, small_config, tmp_path, caplog):
+    import wandb
+
     modes = []
 
     def init(**options):
         modes.append(options["mode"])
         raise wandb.errors.CommError("no service")
 
-    monkeypatch.setattr(wandb, "init", init)
+    monkeypatch.setattr("wandb.init", init)
     assert train(small_config(logger={"name": "wandb"}, trainer={"max_epochs": 1}), tmp_path).epochs == 1
     assert modes == ["online", "offline"]
     assert "no service" in caplog.text
