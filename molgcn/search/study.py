@@ -49,7 +49,8 @@ def open_study(folder: Path, name: str, about: Mapping[str, Any], config: Config
     with exclusive(path):  # Optuna makes its tables without a check whether another process does
         for place in (folder, folder / "experiment"):
             remove_leftovers(place, path.name)
-        storage = optuna.storages.RDBStorage("sqlite://", engine)
+        new = not path.exists()  # whose tables are of this version; the check loads all migrations between versions
+        storage = optuna.storages.RDBStorage("sqlite://", engine, skip_compatibility_check=new)
     study = optuna.create_study(storage=storage, study_name=name, direction=about["direction"], load_if_exists=True)
     made_of = json.loads(json.dumps({**about, "data_hash": data.data_hash, **_what_matters(config)}))
     if "made_of" in study.user_attrs:

@@ -21,7 +21,8 @@ def trained(config, folder, watchers):
 
 
 def study_in(folder, name="optuna"):
-    return optuna.load_study(study_name=name, storage=f"sqlite:///{folder / 'study.db'}")
+    database = f"sqlite:///{folder / 'study.db'}"
+    return optuna.load_study(study_name=name, storage=optuna.storages.RDBStorage(database, skip_compatibility_check=True))
 
 
 def table(folder):
