@@ -152,7 +152,7 @@ KIND = LayerKind("neighbours", Neighbours, steps=lambda builder, options, h: bui
 @needs_extension
 def test_a_layer_without_weights_is_fused(install):
     install("neighbours", WITHOUT_WEIGHTS, "neighbours = neighbours:KIND")
-    models = [network("neighbours", OPTIONS["norms"], backend) for backend in ("fused", "reference")]
+    models = [network("neighbours", {**OPTIONS["norms"], "embed": True}, backend) for backend in ("fused", "reference")]
     torch.testing.assert_close(*(outcome(model, batch_of("many")) for model in models), rtol=1e-9, atol=1e-9)
     predictions, targets = models[0](batch_of("many")).detach(), torch.zeros(5, 2, dtype=torch.float64)
     objective = Objective(targets, targets[0], targets[0] + 1, "mse")
