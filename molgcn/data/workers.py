@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 POOL_THRESHOLD = 10_000  # starting processes costs about as much as featurising this many molecules
 CHUNK = 1_024
+_STOP = signal.SIGUSR1
 
 
 def available_cores() -> int:
@@ -75,7 +77,8 @@ def map_chunks(
 def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_workers: int) -> Iterator[tuple[T, K]]:
     """Yield `(function(chunk), companion)` for every `(chunk, companion)` of a stream of any length, in order.
 
-    At most `2 * num_workers + 1` chunks are in memory at once. Companions stay in this process. The workers are fresh interpreters
+    At most `2 * num_workers + 1` chunks are in memory at once. Companions stay in this process. Workers leave the chunks that they have
+    begun where the stream is closed or fails. They are fresh interpreters
     (`spawn`), which are safe beside CUDA and threads. The function must be importable: a module-level function or a `functools.partial` of
     one.
     """
@@ -87,7 +90,7 @@ def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_wo
     try:
         for chunk, companion in chunks:
             with SignalsLater():  # an interrupted start would leave a worker without its instructions, which prints a traceback
-                future = pool.submit(function, chunk)
+                future = pool.submit(_work, function, chunk)
             waiting.append((future, companion))
             if len(waiting) > 2 * num_workers:
                 future, first = waiting.popleft()
@@ -102,12 +105,43 @@ def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_wo
             "without worker processes."
         ) from error
     finally:
+        for number in list(pool._processes or ()):
+            with suppress(ProcessLookupError):
+                os.kill(number, _STOP)
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it
+    signal.signal(_STOP, _Worker.stop)
     end_with_parent()
+
+
+class _Worker:
+    """What a worker process is doing."""
+
+    at_work = False
+    stopped = False
+
+    @classmethod
+    def stop(cls, *_: object) -> None:
+        """Let the process take no further chunk, and leave the one that it has begun.
+
+        The process itself goes on, since one that is killed while it returns a result would leave the parent waiting for the rest of it.
+        """
+        cls.stopped = True
+        if cls.at_work:
+            raise KeyboardInterrupt
+
+
+def _work(function: Callable[[C], T], chunk: C) -> T:
+    _Worker.at_work = True
+    try:
+        if _Worker.stopped:
+            raise KeyboardInterrupt
+        return function(chunk)
+    finally:
+        _Worker.at_work = False
 
 
 @cache

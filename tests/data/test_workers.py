@@ -20,6 +20,8 @@ def scale(chunk, factor):
 
 
 def fail(chunk):
+    if chunk[0]:
+        time.sleep(600)
     raise ValueError("broken chunk")
 
 
@@ -31,9 +33,17 @@ def test_results_come_in_order_with_and_without_processes(num_workers):
     assert len(parts) == 5
 
 
-def test_an_exception_of_the_function_reaches_the_caller():
+def test_an_exception_of_the_function_reaches_the_caller_and_other_workers_stop():
     with pytest.raises(ValueError, match="broken chunk"):
         list(workers.map_chunks(fail, list(range(3000)), num_workers=2, progress=False))
+
+
+def test_a_worker_that_is_stopped_takes_no_further_chunk(monkeypatch):
+    monkeypatch.setattr(workers._Worker, "stopped", False)
+    assert workers._work(len, [0]) == 1
+    workers._Worker.stop()  # between two chunks, or while a result is returned
+    with pytest.raises(KeyboardInterrupt):
+        workers._work(fail, [0])
 
 
 def test_short_lists_start_no_processes():
