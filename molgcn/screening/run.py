@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from molgcn.config.run import BackendConfig
-from molgcn.data.formats import Molecules, one_molecule, open_molecules
+from molgcn.data.formats import Molecules, Record, one_molecule, open_molecules
 from molgcn.data.text import Lines
 from molgcn.errors import UserError, counted, first_of, listed, row_of, shown
 from molgcn.process.progress import progress_bar
@@ -56,7 +56,10 @@ class Summary:
 
 
 class Progress:
-    """A count of molecules with a progress bar, which follows the bytes read from the file, since its number of rows is not known."""
+    """A count of molecules with a progress bar, which follows the bytes read from the file, since its number of rows is not known.
+
+    Rows are read long before they are done, so that the bar shows as large a part of these bytes as rows of those that were read are done.
+    """
 
     def __init__(self, text: Lines | None) -> None:
         size = None if text is None else text.size
@@ -64,13 +67,22 @@ class Progress:
         self._text = text
         self._bar = progress_bar(total=size, bar_format=layout, leave=False)
         self._start = time.perf_counter()
-        self.count = 0
+        self.count, self._read = 0, 0
+
+    def reading(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield records as they come, and count them."""
+        for record in records:
+            self._read += 1
+            yield record
 
     def update(self, count: int) -> None:
         """Add molecules that are done."""
         self.count += count
         self._bar.set_description_str(f"{counted(self.count, 'molecule')}, {self.rate:,.0f}/s", refresh=False)
-        self._bar.update(self._text.position() - self._bar.n if self._text and self._text.size else count)
+        if self._text is None or not self._text.size:
+            self._bar.update(count)
+        else:
+            self._bar.update(self._text.position() * self.count // self._read - self._bar.n)
 
     @property
     def seconds(self) -> float:
@@ -175,8 +187,8 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
         records = records_with_descriptors(molecules, descriptors, given)
         files = {"atom": config.atom_features, "bond": config.bond_features}
         records = records_with_own_features(records, ensemble.inputs.own_features, files, molecules.name)
-        molecules = replace(molecules, records=records)
         bar = stack.enter_context(closing(Progress(molecules.text)))
+        molecules = replace(molecules, records=bar.reading(records))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         yield Screening(molecules, config.on_error, done, bar, failures)
 
