@@ -147,7 +147,7 @@ def with_swept_groups(arguments: Sequence[str], conf: Path, config_name: str, pr
     """Return the command line of a multirun so that keys of swept options, as in `model=gat,gatv2 model.heads=3`, are found.
 
     Hydra composes the sweep's own configuration without the options that are swept, and refuses a key that only these have. The sign `++`
-    lets it pass, and gives each job the same value.
+    lets it pass, and gives each job its value. Without it Hydra would also end all jobs for one whose option lacks a swept key.
     """
     groups = _groups_of(config_name, [conf, *presets])
     parsed = {argument: parse_override(argument) for argument in arguments if argument and not argument.startswith("-")}
@@ -158,9 +158,14 @@ def with_swept_groups(arguments: Sequence[str], conf: Path, config_name: str, pr
     known = {*_keys_with(fixed, conf, config_name, presets), *groups}
 
     def is_of_a_swept_option(override: Override) -> bool:
-        section = override.key_or_group.split(".")[0]
-        plain = not (override.is_add() or override.is_force_add() or override.is_delete() or override.is_sweep_override())
-        return plain and section in groups and override.key_or_group not in known
+        key, section = override.key_or_group, override.key_or_group.split(".")[0]
+        signed = override.is_add() or override.is_force_add() or override.is_delete()
+        if signed or section not in groups or key == section or key in known:
+            return False
+        options = [f"{section}={value}" for one in chosen if one.key_or_group == section for value in _values(one)]
+        others = tuple(one for one in fixed if not one.startswith(f"{section}="))
+        lacking = any(key not in _keys_with((*others, option), conf, config_name, presets) for option in options)
+        return lacking or not override.is_sweep_override()
 
     return [f"++{one}" if one in parsed and is_of_a_swept_option(parsed[one]) else one for one in arguments]
 

@@ -285,7 +285,8 @@ def _check(cls: Any, values: Mapping[str, Any], prefix: str) -> None:
     for key, value in values.items():
         name = f"{prefix}.{key}" if prefix else key
         if known is not None and key not in known:
-            raise UserError(f"{name} is not a known key. Expected one of {', '.join(known)}.")
+            header = " A preset in experiment/ begins with the line `# @package _global_`." if name == "experiment" else ""
+            raise UserError(f"{name} is not a known key.{header}{nearest(str(key), [*known])}")
         if isinstance(value, Mapping):
             _check(known and known[key], value, name)
         elif isinstance(value, float):

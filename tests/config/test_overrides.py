@@ -165,5 +165,7 @@ def test_keys_of_swept_networks_are_for_each_of_them():
     words = with_swept_groups(arguments, resource("conf"), "train")
     assert words == ["-m", "model=gat,gatv2", "++model.heads=3", "model.norm=null", "model.concat=true,false", "seed=1"]
     compose_config([word for word in words[1:] if "," not in word], resource("conf"), "train")  # as Hydra composes the sweep's own
+    lacking = ["-m", "model=gat,gcn", "model.heads=2,4"]  # Hydra would compose each job before the first
+    assert with_swept_groups(lacking, resource("conf"), "train") == [*lacking[:2], "++model.heads=2,4"]
     alone = ["-m", "model=gat", "model.heads=3", "seed=0,1"]
     assert with_swept_groups(alone, resource("conf"), "train") == alone
