@@ -13,7 +13,7 @@ pytestmark = needs_extension
 
 
 def test_every_kind_of_work_is_timed():
-    molecules = PackedMolecules.from_smiles(["CCO", "c1ccccc1"], num_workers=1)
+    molecules = PackedMolecules.from_smiles(["CCO", "c1ccccc1"])
     for case in (molecule_case(molecules, 8, 4), random_case(50, 200, 6, 3)):
         rows = compare(case, repeats=1)
         assert [row.work for row in rows] == list(WORKS)

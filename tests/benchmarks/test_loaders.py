@@ -6,7 +6,7 @@ from molgcn_benchmark.results import Table
 
 
 def test_every_loader_batch_size_and_number_of_workers_once(tmp_path):
-    molecules = PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "CC(C)N", "C#N"], num_workers=1)
+    molecules = PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "CC(C)N", "C#N"])
     threads = torch.get_num_threads()
     path, cpu = tmp_path / "loaders.csv", torch.device("cpu")
     first = list(measure(molecules, "four", cpu, Table(path, KEY), [0], [2], epochs=1))

@@ -27,7 +27,7 @@ def test_what_the_study_reports(dataset, work, size, expected):
 
 @needs_extension
 def test_the_protocol_moves_the_batch_every_iteration(tmp_path):
-    molecules = PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "CC(C)N"], num_workers=1)
+    molecules = PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "CC(C)N"])
     calls = []
 
     def note(module, inputs, _):

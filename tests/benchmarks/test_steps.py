@@ -19,7 +19,7 @@ CANDIDATES = ("fused", "pyg", "pyg_hoisted")
 
 @pytest.fixture(scope="module")
 def molecules() -> PackedMolecules:
-    return PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "CC(C)N", "C#N"], num_workers=1)
+    return PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "CC(C)N", "C#N"])
 
 
 def grid(*layers, **options):

@@ -8,7 +8,7 @@ from molgcn_benchmark.weights import error, exact, steady_model, zero_of
 
 @pytest.fixture(scope="module")
 def batch() -> GraphBatch:
-    return PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "CC(C)N", "C#N"], num_workers=1).batch(slice(None))
+    return PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "CC(C)N", "C#N"]).batch(slice(None))
 
 
 @pytest.mark.parametrize("norm", [None, "layer", "batch"])
