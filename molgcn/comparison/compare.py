@@ -23,9 +23,9 @@ def intervals(values: Callable[[np.ndarray], Mapping[str, np.ndarray]], size: in
 
     Each resample has as many molecules, drawn with replacement. An interval estimates how far a metric would vary between test sets.
     `values` is a function from weights [R, size] to metrics [R] by key, NaN where undefined. A weight says how often a resample contains a
-    molecule. A metric that is undefined in at least half of the resamples has no interval.
+    molecule. A metric that is undefined in at least half of the resamples has no interval, and a single molecule none at all.
     """
-    if not size or not resamples:
+    if size < 2 or not resamples:
         return {}
     parts = [values(weights) for weights in _weights(size, resamples, seed)]
     each = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}

@@ -52,8 +52,13 @@ def test_undefined_resamples_are_counted_and_half_of_them_are_too_many(share, ha
         assert (found["x"].low, found["x"].high, found["x"].undefined) == (1.0, 1.0, round(100 * share))
 
 
-def test_no_molecules_or_no_resamples_give_no_intervals():
-    assert intervals(mean_of(np.ones(3)), 3, 0, seed=0) == intervals(mean_of(np.ones(0)), 0, 100, seed=0) == {}
+def test_one_molecule_or_no_resamples_give_no_intervals():
+    assert (
+        intervals(mean_of(np.ones(3)), 3, 0, seed=0)
+        == intervals(mean_of(np.ones(1)), 1, 100, seed=0)
+        == intervals(mean_of(np.ones(0)), 0, 100, seed=0)
+        == {}
+    )
 
 
 @pytest.mark.slow
