@@ -43,6 +43,8 @@ def config_of(estimator: BaseEstimator, data: Path, count: int, targets: list[st
     state = estimator.random_state
     seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31))
     part = estimator.validation_fraction if count * estimator.validation_fraction >= 1 else 0
+    if not isinstance(estimator.overrides, Mapping | None):
+        raise TypeError(f"overrides={estimator.overrides!r} is no mapping. Expected keys and values, as in {{'trainer.max_epochs': 20}}.")
     given = {key: value for name, key in _KEYS.items() if (value := getattr(estimator, name)) is not None}
     wanted = {
         "dataset": "csv",
