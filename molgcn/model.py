@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from molgcn.config.run import BackendConfig, WhichModels
 from molgcn.predict import Predictions, predict_smiles
 from molgcn.screening.chunk import check_listed
+from molgcn.screening.components import as_rows
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.fingerprint import Fingerprints, fingerprint_records
 from molgcn.screening.ready import MOLECULES_AT_ONCE
@@ -48,8 +49,8 @@ class Model:
         """Predict the targets of M molecules, as `python -m molgcn.predict` does.
 
         Args:
-            smiles: M SMILES. For networks whose rows are several molecules, M lists with one SMILES per molecule. None and NaN count
-                as strings that are not molecules.
+            smiles: M SMILES. For networks whose rows are several molecules, M lists with one SMILES per molecule, or a table of them. None
+                and NaN count as strings that are not molecules.
             on_error: "raise" stops at the first string that is not a molecule. "nan" sets its values to NaN and says why in `errors`.
             num_workers: The number of processes that read molecules. None means one per core from 10,000 molecules on.
             descriptors: [M, K], the descriptors of columns and files that the networks were trained with. None where they take none.
@@ -66,7 +67,7 @@ class Model:
         """
         return predict_smiles(
             self.ensemble,
-            _listed(smiles),
+            as_rows(smiles),
             on_error=on_error,
             num_workers=num_workers,
             descriptors=descriptors,
@@ -103,7 +104,7 @@ class Model:
             UserError: For a string that is not a molecule (with on_error="raise"), and for a layer that the head does not have.
         """
         fingerprints = Fingerprints(self.ensemble, layer)
-        records = self.ensemble.inputs.rows_of(_listed(smiles), descriptors, atom_features, bond_features)
+        records = self.ensemble.inputs.rows_of(as_rows(smiles), descriptors, atom_features, bond_features)
         values = [np.empty((0, len(fingerprints.columns)), np.float32)]
         for part in fingerprint_records(fingerprints, records, "smiles", MOLECULES_AT_ONCE, num_workers):
             check_listed(part, on_error, "fingerprinted")
@@ -134,8 +135,3 @@ def load(
     """
     paths = [ckpt] if isinstance(ckpt, str | Path) else list(ckpt)
     return Model(Ensemble.load(paths, BackendConfig(name=backend), device, models=models))
-
-
-def _listed(smiles: Sequence[str] | Sequence[Sequence[str]]) -> list[Any]:
-    """Return the strings as a list. A single string becomes a list of one, since it would otherwise be a sequence of letters."""
-    return [smiles] if isinstance(smiles, str) else list(smiles)

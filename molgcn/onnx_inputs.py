@@ -20,6 +20,7 @@ from molgcn.data.rdkit_version import check_rdkit
 from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError, row_of, shown
 from molgcn.screening.chunk import shown_row
+from molgcn.screening.components import as_rows
 from molgcn.screening.inputs import ModelInputs
 from molgcn.screening.ready import MOLECULES_AT_ONCE, prepare_records
 
@@ -94,7 +95,7 @@ class OnnxInputs:
         """
         if isinstance(smiles, str) or len(smiles) == 0:
             raise UserError(f"Expected a list of at least one SMILES, not {smiles!r}.")
-        records = self._inputs.rows_of(smiles, descriptors, atom_features, bond_features)
+        records = self._inputs.rows_of(as_rows(smiles), descriptors, atom_features, bond_features)
         parts: list[PackedMolecules] = []
         for part in prepare_records(self._inputs, records, "smiles", MOLECULES_AT_ONCE, num_workers):
             for place, reason in sorted(part.errors.items()):

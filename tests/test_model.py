@@ -1,6 +1,7 @@
 """`molgcn.load(...)` gives a trained model in Python."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from predictions import LOGP, SMILES, TPSA, expected
 
@@ -46,10 +47,10 @@ def test_strings_that_are_no_molecules(trained_run):
     assert np.isnan(model.fingerprint(["C", "C1CC"], on_error="nan")).all(axis=1).tolist() == [False, True]
 
 
-@pytest.mark.parametrize("smiles", [[], ["CCO"], "CCO"])
+@pytest.mark.parametrize("smiles", [[], ["CCO"], "CCO", pd.Series(["CCO"], [7]), pd.DataFrame({"x": ["CCO"]}), np.array([["CCO"]])])
 def test_none_and_one(trained_run, smiles):
     model = molgcn.load(trained_run.folder, device="cpu")
-    count = len(smiles) if isinstance(smiles, list) else 1
+    count = 0 if isinstance(smiles, list) and not smiles else 1
     assert model.predict(smiles).values.shape == (count, 2)
     assert model.fingerprint(smiles).shape == (count, 8)
 

@@ -36,6 +36,16 @@ def with_components(molecules: Molecules, columns: Sequence[str], components: Se
     return replace(molecules, records=records())
 
 
+def as_rows(smiles: Any) -> list[Any]:
+    """Return SMILES as a list: one string, a list, an array, or a column or table of pandas, with a column for each molecule of a row."""
+    if isinstance(smiles, str):
+        return [smiles]  # which would otherwise be a sequence of letters
+    values = smiles.to_numpy() if hasattr(smiles, "to_numpy") else smiles  # a table would otherwise be the names of its columns
+    if getattr(values, "ndim", 1) == 2:
+        values = values[:, 0] if values.shape[1] == 1 else values.tolist()
+    return list(values)
+
+
 def one_item(smiles: str | Sequence[str], components: Sequence[str]) -> str:
     """Return the text of a row that is featurised: its SMILES, or those of all components, one per line; UserError if they do not fit."""
     alone = isinstance(smiles, str) or not isinstance(smiles, Iterable)  # None and NaN are missing SMILES
