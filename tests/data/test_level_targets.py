@@ -97,7 +97,7 @@ def test_joined_files_and_a_subset_keep_their_rows(tmp_path):
 def test_only_targets_of_molecules_stratify_a_split(tmp_path):
     options = {"split": "stratified", "split_fractions": [4, 1, 1]}
     assert len(load_dataset(config(tmp_path, **options)).splits["train"]) == 4
-    with pytest.raises(UserError, match=r"stratifies by a target of molecules.*Use split=random"):
+    with pytest.raises(UserError, match=r"stratifies by a target of molecules.*Use dataset\.split=random"):
         load_dataset(config(tmp_path, targets=None, **options))
 
 

@@ -164,7 +164,7 @@ def _stand_in_parts(files: Files, count: int, config: DatasetConfig) -> dict[str
     path = files.lists["all"]
     if "test" not in files.indices:
         raise UserError(
-            f"split=benchmark of the single list {path} needs the benchmark's val.index: give it as dataset.split_file, or put it "
+            f"dataset.split=benchmark of the single list {path} needs the benchmark's val.index: give it as dataset.split_file, or put it "
             "beside the list as the only *val*.index; or use split=random."
         )
     test = _index(files.indices["test"], count)

@@ -32,7 +32,7 @@ def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
     if config.split == "file":
         found = load_splits(config.split_files)
         if not found:
-            raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
+            raise UserError("dataset.split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
         if len(found) > 1 and config.repeat is None:
             raise UserError(
                 "Several splits in dataset.split_file= are a run of several trainings, `python train.py`. Elsewhere name one of them, as "
@@ -92,9 +92,11 @@ def _draw_fold(molecules: PackedMolecules, source: Source, config: DatasetConfig
 def _target(molecules: PackedMolecules, config: DatasetConfig) -> int:
     names = molecules.target_names[: Levels.of(molecules).molecule]
     if not names:
-        raise UserError("split=stratified stratifies by a target of molecules, and all targets are of atoms or bonds. Use split=random.")
+        raise UserError(
+            "dataset.split=stratified stratifies by a target of molecules, and all targets are of atoms or bonds. Use dataset.split=random."
+        )
     if config.split_column is None and len(names) > 1:
-        raise UserError(f"split=stratified needs one target to stratify by. Name it with dataset.split_column=: {listed(names)}.")
+        raise UserError(f"dataset.split=stratified needs one target to stratify by. Name it with dataset.split_column=: {listed(names)}.")
     name = config.split_column or names[0]
     if name not in names:
         raise UserError(f"dataset.split_column={name} is not a target, by which split=stratified could stratify.{nearest(name, names)}")
@@ -132,7 +134,7 @@ def _whole_column(source: Source, config: DatasetConfig) -> Sequence[str]:
     """Return the text of `dataset.split_column` for each row of the source."""
     if source.column is None or config.split_column is None:
         missing = f"{source.title} has no columns" if source.column is None else "dataset.split_column is not set"
-        raise UserError(f"split={config.split} needs a CSV file and dataset.split_column=<column>, but {missing}.")
+        raise UserError(f"dataset.split={config.split} needs a CSV file and dataset.split_column=<column>, but {missing}.")
     return source.column(config.split_column)
 
 
