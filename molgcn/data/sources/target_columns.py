@@ -14,6 +14,7 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.tables import Columns, is_missing
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, counted, first_of, listed, shown
+from molgcn.process.quiet import quiet
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +35,21 @@ def default_targets(path: Path, names: Sequence[str], config: DatasetConfig, rea
     candidates = [name for name in names if name not in others]
     key = repr((str(path), file_hash(path), candidates, config.labels, config.bounded, config.header))
     if key not in _CHOSEN:
-        _CHOSEN[key] = _choose(candidates, read(), config)
+        with quiet("molgcn.data.tables", "molgcn.data.delimited"):  # the columns that are taken are read again
+            columns = read()
+            taken, left_out, meant = _choose(candidates, columns, config)
+        without = f"; not {listed(left_out)}" if left_out else ""
+        log.info(
+            "%s: dataset.targets names no columns, so that all others of numbers are learned: %s%s", columns.path, listed(taken), without
+        )
+        for reason in meant:
+            log.warning("A column whose cells are mostly numbers is not learned: %s", reason)
+        _CHOSEN[key] = taken
     return _CHOSEN[key]
 
 
-def _choose(candidates: Sequence[str], columns: Columns, given: TargetConfig) -> list[str]:
+def _choose(candidates: Sequence[str], columns: Columns, given: TargetConfig) -> tuple[list[str], list[str], list[UserError]]:
+    """Return the columns that are learned, those that are not, and what is wrong with those of them that are mostly numbers."""
     taken: list[str] = []
     others: dict[str, UserError] = {}
     numbering: list[str] = []
@@ -62,11 +73,7 @@ def _choose(candidates: Sequence[str], columns: Columns, given: TargetConfig) ->
             f"dataset=csv needs dataset.targets=[<column>,...], since no other column of {columns.path} holds only numbers. It has the "
             f"columns: {listed(candidates) or 'none'}.{''.join(f' {reason}' for reason in reasons[:1])}"
         )
-    without = f"; not {listed(left_out)}" if left_out else ""
-    log.info("%s: dataset.targets names no columns, so that all others of numbers are learned: %s%s", columns.path, listed(taken), without)
-    for reason in meant:
-        log.warning("A column whose cells are mostly numbers is not learned: %s", reason)
-    return taken
+    return taken, left_out, meant
 
 
 def read_targets(columns: Columns, names: Sequence[str], given: TargetConfig) -> tuple[np.ndarray, np.ndarray | None]:

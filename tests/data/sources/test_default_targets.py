@@ -40,6 +40,13 @@ def test_the_log_says_once_which(table, caplog):
     assert len(caplog.messages) == 1
 
 
+def test_the_separator_is_said_once(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "molgcn")
+    (tmp_path / "x.csv").write_text("smiles;y;z\nC;1,250;2\nCC;1,5;1\nCCC;1,250;4,125\nCO;7;5\n")
+    open_source(DatasetConfig(name="csv", path=str(tmp_path / "x.csv"))).read()
+    assert caplog.text.count("separated by semicolons") == caplog.text.count("column 'z': '4,125' is read as 4.125") == 1
+
+
 def test_properties_of_an_sdf(tmp_path):
     from rdkit import Chem
 
