@@ -174,6 +174,7 @@ def test_deviations_that_the_loss_learns(fitted, table, tmp_path):
             UserError,
             r"model\.hidden is not a key.*mean model\.hidden_channels",
         ),
+        ({"overrides": ["seed=1"]}, ["C", "O"], [1, 2], TypeError, r"overrides=\['seed=1'\] is no mapping"),
         ({"model": "gni"}, ["C", "O"], [1, 2], UserError, r"model=gni does not exist\. Did you mean gin\?"),
         ({}, ["C", "CO", "zz"], [1, 2, 3], UserError, r"Row 2 of X and y .*'zz' cannot be used: it is not a SMILES"),
         ({}, "CCO", [1], ValueError, r"X is a string\. Expected a list of SMILES"),
