@@ -77,6 +77,11 @@ def run_app(
         imports: modules of the job that take seconds to import. Until they are imported, Ctrl-C ends the process at once.
         folders: folders of the configuration's files, the primary one in the first. None means conf/ alone.
     """
+    if "--version" in sys.argv[1:]:  # Hydra would print its own
+        from molgcn.training.provenance import versions
+
+        print(f"molgcn {versions(['molgcn'])['molgcn'] or 'is not installed, and has no version'}")
+        return
     failures: list[str] = []
     left: list[BrokenPipeError] = []
     before = signal.signal(signal.SIGTERM, terminate)
@@ -106,7 +111,7 @@ def run_app(
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # exceptions reach us, and a real bug shows its whole traceback
     try:
         arguments, presets = own_presets(quote_texts(arguments))
-        if not {"--help", "-h", "--hydra-help", "--version"} & set(arguments):
+        if not {"--help", "-h", "--hydra-help"} & set(arguments):
             check_overrides(arguments, conf, config_name, [*others, *presets])
         if prepare is not None:
             arguments = prepare(arguments)

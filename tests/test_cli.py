@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -299,3 +300,9 @@ def test_damaged_notes_of_a_run_are_noticed_before_it_goes_on(trained_run, tmp_p
     assert code == 2
     assert "overrides.yaml is damaged or cannot be read" in errors
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == before
+
+
+def test_the_version_is_that_of_molgcn(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train.py", "--version"])
+    main()
+    assert capsys.readouterr().out == f"molgcn {version('molgcn')}\n"

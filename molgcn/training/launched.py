@@ -14,7 +14,7 @@ from molgcn.config.overrides import quote, values_of
 from molgcn.errors import UserError
 from molgcn.training.resume import check_new, holds_run
 
-_OF_NO_RUN = {"-c", "--cfg", "-i", "--info", "-h", "--help", "--hydra-help", "--version"}
+_OF_NO_RUN = {"-c", "--cfg", "-i", "--info", "-h", "--help", "--hydra-help"}
 
 
 def launched() -> tuple[int, int, str] | None:

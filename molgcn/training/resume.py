@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _LAST = Path("checkpoints") / "last.ckpt"
 _CONFIG = Path("config.yaml")
 # options with which nothing runs in hydra.run.dir
-_ELSEWHERE = {"-c", "--cfg", "-i", "--info", "-h", "--help", "--hydra-help", "--version", "-m", "--multirun"}
+_ELSEWHERE = {"-c", "--cfg", "-i", "--info", "-h", "--help", "--hydra-help", "-m", "--multirun"}
 NOTED = Path(".hydra") / "overrides.yaml"
 
 
