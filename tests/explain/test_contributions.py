@@ -20,6 +20,7 @@ from molgcn.nn.build import edge_channels_of
 from molgcn.tasks.registry import build_task
 from molgcn.training.module import MoleculeModule
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 DESCRIPTORS = np.random.default_rng(0).normal(3, 2, (len(SMILES), 3))
 
 
