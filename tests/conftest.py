@@ -31,8 +31,9 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 # Threads that wait spin by default, for as long as a small step takes: on a machine that does other work too, tests then take ten times
-# as long. PyTorch reads this when it is first imported.
+# as long. PyTorch reads this when it is first imported. NumPy's threads spin whatever one says, also for a matrix of 50 rows.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # How long an example takes depends on what else the machine does. CI (which sets CI) tries the same examples each time, so that what it
 # says is about the change; elsewhere each run tries others.
