@@ -41,8 +41,20 @@ public:
           norms_(new Norm<T>[run.pass.num_norms]),
           zeros_(widest<T>(run.pass)),
           statistics_(5 * int64_t{stride_} * run.pass.num_norms) {
+        // A weight is prepared once, however many instructions read it: threads must not do so at the same time.
+        const std::unique_ptr<bool[]> is_transposed(new bool[run.pass.num_parameters]()), is_read(new bool[run.pass.num_parameters]());
+        for (int i = 0; i < run.pass.num_instructions(); i++) {
+            const Instruction& step = run.pass.instructions[i];
+            if (step.op == Op::linear) is_transposed[step.weight] = true;
+            if (step.op == Op::input_grad) is_read[step.weight] = true;
+        }
 #pragma omp parallel for num_threads(run.num_threads) schedule(dynamic, 1)
-        for (int i = 0; i < run.pass.num_instructions(); i++) prepare(run.pass.instructions[i]);
+        for (int p = 0; p < run.pass.num_parameters; p++) {
+            const T* weight = run.parameters[p];
+            const Shape shape = run.pass.parameters[p];
+            if (is_transposed[p]) transposed_[p].reset(new Panels<T>(weight, shape.columns, shape.rows, 1, shape.columns));
+            if (is_read[p]) panels_[p].reset(new Panels<T>(weight, shape.rows, shape.columns, shape.columns, 1));
+        }
         for (int p = 0; p < run.pass.num_parameters; p++) {
             if (run.pass.parameters[p].rows == 1) make_vector(p);
         }
@@ -68,14 +80,6 @@ public:
     }
 
 private:
-    void prepare(const Instruction& step) const {
-        const T* weight = step.weight < 0 ? nullptr : run_.parameters[step.weight];
-        if (weight == nullptr) return;
-        const Shape shape = run_.pass.parameters[step.weight];
-        if (step.op == Op::linear) transposed_[step.weight].reset(new Panels<T>(weight, shape.columns, shape.rows, 1, shape.columns));
-        if (step.op == Op::input_grad) panels_[step.weight].reset(new Panels<T>(weight, shape.rows, shape.columns, shape.columns, 1));
-    }
-
     void make_vector(int parameter) const {
         const int columns = run_.pass.parameters[parameter].columns, padded = row_stride<T>(columns);
         vectors_[parameter].reset(new Array<T>(padded));

@@ -1,5 +1,6 @@
 """The C++ layer network agrees with its steps in plain PyTorch in float64, on molecules and on other graphs."""
 
+from collections.abc import Iterable
 from functools import cache
 
 import pytest
@@ -139,21 +140,34 @@ def test_molecules_without_atoms_have_no_gradients(conv, sizes):
         assert all(not one.any() for one in results(call).values())
 
 
+def results_by_threads(call: LayerNetworkCall, numbers: Iterable[int]) -> list[dict[str, torch.Tensor]]:
+    """Return the results of a call with each of some numbers of threads."""
+    before, found = torch.get_num_threads(), []
+    try:
+        for number in numbers:
+            torch.set_num_threads(number)
+            found.append(results(call))
+    finally:
+        torch.set_num_threads(before)
+    return found
+
+
 @parametrize_pairs("conv, coded, width", ["gine", "gin norm", "sage max"], [True, False], [10, 16])
 def test_the_number_of_threads_does_not_count(conv, coded, width):
     """Results have the same bits with any number of threads."""
     of_network = network(conv, "blocks", hidden=width)
     call = changed(call_of(of_network, graph(rings(SIZES * 8), SIZES * 8, of_network, coded=coded)), torch.Tensor.float)
-    before = torch.get_num_threads()
-    try:
-        found = []
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            found.append(results(call))
-    finally:
-        torch.set_num_threads(before)
-    for name, one in found[0].items():
-        assert all(torch.equal(other[name], one) for other in found[1:]), name
+    one, *others = results_by_threads(call, (1, 2, 3))
+    for name, expected in one.items():
+        assert all(torch.equal(other[name], expected) for other in others), name
+
+
+def test_threads_prepare_a_weight_that_several_steps_read_once():
+    """Rounds of bond messages share their weights. Preparing one at the same time ended the process in a corrupted heap."""
+    of_network = network("dmpnn", "plain", hidden=64, layers=6)
+    call = call_of(of_network, graph(rings(SIZES * 8), SIZES * 8, of_network))
+    one, *others = results_by_threads(call, (1, *[2] * 60))
+    assert all(torch.equal(other[name], expected) for other in others for name, expected in one.items())
 
 
 @parametrize_pairs("conv, coded, width", CONVS, [True, False], [10, 16])
