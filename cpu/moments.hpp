@@ -53,14 +53,14 @@ void write_statistics(const Moments& sum, int channels, double eps, double momen
     }
 }
 
-// Collects the moments of a chunk's tiles as sums of deviations from the first tile's mean, which is near the chunk's. The sums of a tile
-// are taken in T, all others in double precision.
+// Collects the moments of a chunk's tiles: the sums of a tile in T, of deviations from its own mean, and all others in double precision.
+// Around another centre rows that are nearly equal, as those of a large molecule may be, would cancel.
 template <typename T>
 class Deviations {
 public:
-    // `memory` holds 3 * stride numbers.
-    Deviations(double* memory, int stride) : stride_(stride), centre_(memory), sum_(memory + stride), squares_(memory + 2 * stride) {
-        for (int i = 0; i < 3 * stride; i++) memory[i] = 0;
+    // `memory` holds 2 * stride numbers.
+    Deviations(double* memory, int stride) : stride_(stride), mean_(memory), squares_(memory + stride) {
+        for (int i = 0; i < 2 * stride; i++) memory[i] = 0;
     }
 
     // Adds the rows of z [rows, stride], each of them `copies` times.
@@ -74,32 +74,16 @@ public:
         count_ += count;
     }
 
-    // Returns the moments. Mean and squares then lie where centre and sum were.
-    Moments moments() const {
-        for (int c = 0; c < stride_ && count_ > 0; c++) {
-            const double sum = sum_[c];
-            centre_[c] += sum / count_;
-            sum_[c] = squares_[c] - sum * (sum / count_);
-        }
-        return {count_, centre_, sum_};
-    }
+    Moments moments() const { return {count_, mean_, squares_}; }
 
 private:
     template <int P>
     void add_columns(const T* z, const T* copies, int rows, T count, int column) const {
-        Vec<T> centre[P], sum[P] = {}, squares[P] = {};
-        if (count_ == 0) {
-            for (int i = 0; i < rows; i++) {
-                for (int p = 0; p < P; p++) sum[p] += copies[i] * load(z + ptrdiff_t{i} * stride_ + p * lanes<T>);
-            }
-            for (int p = 0; p < P; p++) {
-                for (int i = 0; i < lanes<T>; i++) centre_[column + p * lanes<T> + i] = sum[p][i] / count;
-                sum[p] = Vec<T>{};
-            }
+        Vec<T> centre[P] = {}, sum[P] = {}, squares[P] = {};
+        for (int i = 0; i < rows; i++) {
+            for (int p = 0; p < P; p++) centre[p] += copies[i] * load(z + ptrdiff_t{i} * stride_ + p * lanes<T>);
         }
-        for (int p = 0; p < P; p++) {
-            for (int i = 0; i < lanes<T>; i++) centre[p][i] = T(centre_[column + p * lanes<T> + i]);
-        }
+        for (int p = 0; p < P; p++) centre[p] *= 1 / count;
         for (int i = 0; i < rows; i++) {
             for (int p = 0; p < P; p++) {
                 const Vec<T> delta = load(z + ptrdiff_t{i} * stride_ + p * lanes<T>) - centre[p], weighted = copies[i] * delta;
@@ -107,17 +91,20 @@ private:
                 squares[p] += weighted * delta;
             }
         }
+        double mean[P * lanes<T>], left[P * lanes<T>];
         for (int p = 0; p < P; p++) {
             for (int i = 0; i < lanes<T>; i++) {
-                sum_[column + p * lanes<T> + i] += sum[p][i];
-                squares_[column + p * lanes<T> + i] += squares[p][i];
+                const double more = double(sum[p][i]) / count;
+                mean[p * lanes<T> + i] = centre[p][i] + more;
+                left[p * lanes<T> + i] = squares[p][i] - more * sum[p][i];
             }
         }
+        Moments{count_, mean_ + column, squares_ + column}.merge({count, mean, left}, P * lanes<T>);
     }
 
     int stride_;
     double count_ = 0;
-    double *centre_, *sum_, *squares_;
+    double *mean_, *squares_;
 };
 
 }  // namespace MOLGCN_ISA

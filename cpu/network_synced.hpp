@@ -24,14 +24,14 @@ public:
 
     void forward(const ForwardOutputs<T>& out) const {
         const Array<Moments> moments(s_.partition.num_chunks);
-        const Array<double> columns(3 * int64_t{s_.partition.num_chunks} * net_.stride);
+        const Array<double> columns(2 * int64_t{s_.partition.num_chunks} * net_.stride);
 #pragma omp parallel num_threads(s_.num_threads)
         {
             T* work = own_scratch();
             for (int l = 0; l <= s_.num_norms; l++) {
                 const bool last = l == s_.num_norms;
                 over_chunks([&](int chunk) {
-                    Deviations<T> deviations(columns.data() + 3 * int64_t{chunk} * net_.stride, net_.stride);
+                    Deviations<T> deviations(columns.data() + 2 * int64_t{chunk} * net_.stride, net_.stride);
                     over_tiles(chunk, [&](const Tile& tile) {
                         make_input(l, tile, work);
                         if (last) return pool_forward(pooling(net_), tile, s_.copies + tile.first_row, output(l, tile, work), out.pooled);

@@ -27,7 +27,7 @@ public:
           sums_(run),
           ones_(most_rows(run)),
           moments_(run.partition.num_chunks),
-          columns_(3 * int64_t{run.partition.num_chunks} * stride_) {
+          columns_(2 * int64_t{run.partition.num_chunks} * stride_) {
         for (int i = 0; i < most_rows(run); i++) ones_[i] = T(1);
     }
 
@@ -62,7 +62,7 @@ private:
     static int most_rows(const LayerRun<T>& run) { return run.partition.max_rows > run.max_bonds ? run.partition.max_rows : run.max_bonds; }
 
     void run_chunk(const Segment& segment, int chunk, const TileMemory<T>& memory) const {
-        Deviations<T> deviations(columns_.data() + 3 * int64_t{chunk} * stride_, stride_);
+        Deviations<T> deviations(columns_.data() + 2 * int64_t{chunk} * stride_, stride_);
         for (int number = run_.partition.chunk_ptr[chunk]; number < run_.partition.chunk_ptr[chunk + 1]; number++) {
             const Tile& tile = run_.partition.tiles[number];
             const int first_bond = run_.rowptr[tile.first_row], num_bonds = run_.rowptr[tile.first_row + tile.num_rows] - first_bond;

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
-from molgcn.nn import GCN
+from molgcn.nn import GCN, MoleculeNet
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
@@ -58,6 +58,19 @@ def test_predictions_gradients_and_buffers(batch, options):
             assert relative(left.grad, right.grad, 1e-4 * scale) < 1e-9, name
         for (name, left), right in zip(fused.named_buffers(), pyg.buffers(), strict=True):
             assert torch.allclose(left, right, rtol=1e-12), name
+
+
+@pytest.mark.parametrize("own", ["lin.weight", "lin_r.weight"], ids=["gcn", "sage"])  # each by operators of its own
+def test_the_variance_of_many_equal_atoms_and_a_few_others(own):
+    torch.manual_seed(0)
+    few, many = torch.randn(2, 8)
+    atoms, none = torch.cat([few.expand(3, 8), many.expand(900, 8)]), torch.zeros(0, dtype=torch.int32)
+    batch = GraphBatch(atoms, torch.tensor([0, 3, 903], dtype=torch.int32), torch.zeros(904, dtype=torch.int32), none, torch.zeros(2, 0))
+    model = MoleculeNet(8, 8, 1, 1, conv="gcn" if own == "lin.weight" else "sage", norm="batch", backend="fused")
+    nn.init.eye_(model.convs[0].get_parameter(own))
+    model.norms[0].momentum = 1.0
+    model(batch)
+    assert relative(model.norms[0].running_var.double(), atoms.double().var(0)) < 1e-6
 
 
 def test_takes_pygs_batch(batch):
@@ -170,7 +183,7 @@ def test_a_machine_without_extension_and_gpu():
         import torch
         sys.modules["molgcn._cpu"] = None
         from molgcn.errors import UserError
-        from molgcn.nn import GCN
+        from molgcn.nn import GCN, MoleculeNet
         from molgcn.nn.backend import resolve_backend
         with torch.device("meta"):
             print(resolve_backend("auto").name)
