@@ -37,7 +37,7 @@ class _Texts(yaml.BaseLoader):
 def typed_mapping(key: str, mapping: Mapping[str, Any]) -> str:
     """Return `key={...}` as it is typed in a shell, for messages."""
     text = _flow(mapping, plain=True)
-    if "\\" in text:  # Hydra does not know the escapes of JSON, and leaves to read_mapping what has quoted keys
+    if "\\" in text or "${" in text:  # Hydra knows no escapes and interpolates, but leaves what has quoted keys to read_mapping
         text = _flow(mapping, plain=False)
     return shlex.quote(f"{key}={text}")
 

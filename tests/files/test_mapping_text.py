@@ -5,19 +5,22 @@ import shlex
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from molgcn.config.overrides import parse_override, quote_texts
 from molgcn.config.run import parse
 from molgcn.data.target_config import TargetConfig
 from molgcn.files.mapping_text import read_mapping, typed_mapping
 
-TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1) | st.sampled_from(["null", "yes", "1", "1.50", "a b"])
+WORDS = ["null", "yes", "1", "1.50", "a b", "${", "${x}"]
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1) | st.sampled_from(WORDS)
 
 
 def units_of(argument):
     """Return the units that an argument of the command line gives."""
     (typed,) = quote_texts([argument])
-    return parse(TargetConfig, {"units": parse_override(typed).value()}).units
+    config = OmegaConf.create({"units": parse_override(typed).value()})
+    return parse(TargetConfig, OmegaConf.to_container(config, resolve=True)).units
 
 
 @given(st.dictionaries(TEXTS, TEXTS, min_size=1))

@@ -184,6 +184,7 @@ def test_a_resumed_run_has_the_patience_that_it_is_given(tmp_path, small_config)
 def test_patience_counts_on_over_several_resumptions(tmp_path, small_config):
     """The best value and the validations since are those of the whole run, not of its latest part."""
     changes = {"callbacks": {"early_stopping_patience": 2}, "optimizer": {"lr": 0.05}, "scheduler": {"name": "constant"}}
+    changes["model"] = {"norm": None}  # gradients of biases before batch norms are rounding alone, of which Adam makes steps of any sign
     epochs = train(small_config(**changes, trainer={"max_epochs": 30}), tmp_path / "whole").epochs
     assert 3 < epochs < 30
     for number in (*range(1, epochs, 3), 30):
