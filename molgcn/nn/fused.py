@@ -179,7 +179,8 @@ def _computed(
         if of_atoms is not None:
             take_atom_statistics(model, encoder, of_atoms)
     if (statistics := outputs.new_statistics).shape[1] > 0 and call.graph.num_nodes > 0:
-        norms: list[Any] = members.once("batch norms", lambda: named(model, call.program.batch_norms))
+        names = call.program.batch_norms  # which depend on options too
+        norms: list[Any] = members.once(names, lambda: named(model, names))
         if norms[0].momentum is None:
             statistics = mean_over_batches(norms, call.statistics, statistics)
             counters = counted(model, batch, [norm.num_batches_tracked for norm in norms])
