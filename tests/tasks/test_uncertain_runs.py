@@ -154,10 +154,11 @@ def test_the_loss_and_its_options_stay(run):
     ids=str,
 )
 def test_backends_and_precisions_learn_the_same(name, changes, tmp_path, small_config):
-    one = {"dataset": {"subset": 100}, "trainer": {"max_epochs": 1}, "training": {"loss": name}}
+    """Runs without batch norm, of whose layers the biases have gradients that are rounding, of which Adam makes whole steps."""
+    one = {"dataset": {"subset": 100}, "model": {"norm": "layer"}, "trainer": {"max_epochs": 1}, "training": {"loss": name}}
     fused = train(small_config(**one, backend={"name": "fused"}), tmp_path / "fused")
     other = train(small_config(**(one | changes)), tmp_path / "other")
-    tolerance = 2e-2 if "bf16" in str(changes) else 1e-4
+    tolerance = 2e-2 if "bf16" in str(changes) else 1e-6
     assert other.best_loss == pytest.approx(fused.best_loss, rel=tolerance, abs=tolerance)
     weights = load_checkpoint(tmp_path / "other" / "checkpoints" / "best.ckpt")["state_dict"]["model.head.weight"]
     assert weights.dtype == (torch.float64 if "64-true" in str(changes) else torch.float32)

@@ -27,11 +27,13 @@ returns the gradient of the pooled features [B, H], and the sum and number of th
 class OperatorHead:
     """Computes a head of linear layers and a :class:`MaskedLoss` by the operator `molgcn::head_loss`; see :func:`head_of`."""
 
-    def __init__(self, module: MoleculeModule, gradients: Mapping[Tensor, Tensor]) -> None:
+    def __init__(self, module: MoleculeModule, gradients: Mapping[Tensor, Tensor], targets: Tensor) -> None:
         linears = module.model.linears
         assert linears is not None
         self._weights, biases = ([getattr(linear, name) for linear in linears] for name in ("weight", "bias"))
-        options = *module.statistics, *module.loss.options
+        taken, *statistics = module.for_loss(targets)
+        self._targets_of = None if taken is targets else module.for_loss  # they are transformed
+        options = *statistics, *module.loss.options
         self._bound = BoundHead([weight.detach() for weight in self._weights], [bias.detach() for bias in biases], *options)
         self._gradients = [gradients[weight] for weight in self._weights], [gradients[bias] for bias in biases]
         self._one, self._gradient = torch.ones(()), torch.empty(0, 0)
@@ -40,6 +42,8 @@ class OperatorHead:
         """See :data:`Head`."""
         if pooled.shape != self._gradient.shape:
             self._gradient, self._outputs = torch.empty_like(pooled), empty_outputs(pooled, self._weights)
+        if self._targets_of is not None:
+            targets = self._targets_of(targets[: len(pooled)])[0]
         self._bound.forward(pooled, targets, self._outputs)
         self._bound.backward(self._one, pooled, self._outputs, (self._gradient, *self._gradients))
         return self._gradient, self._outputs[1]
@@ -67,11 +71,6 @@ def head_of(module: MoleculeModule, gradients: Mapping[Tensor, Tensor], targets:
 
     It writes the gradients of the head's parameters into `gradients`, which has those of each of the model's parameters.
     """
-    operator = isinstance(module.loss, MaskedLoss) and _is_of_targets_alone(module, targets)
-    return (OperatorHead if operator else AutogradHead)(module, gradients)
-
-
-def _is_of_targets_alone(module: MoleculeModule, targets: Tensor) -> bool:
-    """Return whether the loss takes just the targets and the task's statistics: no target is transformed, a bound or weighted."""
-    taken, given = module.for_loss(targets), (targets, *module.statistics)
-    return len(taken) == len(given) and all(one is other for one, other in zip(taken, given, strict=True))
+    if isinstance(module.loss, MaskedLoss) and len(module.for_loss(targets)) == 3:  # no target is weighted or a bound
+        return OperatorHead(module, gradients, targets)
+    return AutogradHead(module, gradients)

@@ -40,6 +40,11 @@ DIRECT: dict[str, dict[str, Any]] = {
     },
     "sgd_plain": {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.0, "nesterov": False}, "trainer": {"val_check_interval": 3}},
     "max_steps": {"trainer": {"max_steps": 17, "max_epochs": -1}},
+    "transformed": {
+        "dataset": {"targets": ["logp", "mr"], "transforms": {"logp": "quantile_normal", "mr": "log10"}},
+        "model": {"norm": "batch", "head_layers": 2},
+        "training": {"loss": "huber"},
+    },
     "descriptors": {"dataset": {"descriptors": ["tpsa"]}, "model": {"norm": "batch", "embed": True, "head_layers": 1}},
 }
 PLAIN: dict[str, tuple[dict[str, Any], str]] = {  # with what is said of each
