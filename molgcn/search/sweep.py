@@ -62,9 +62,11 @@ _last_sweep: Path | None = None
 
 
 def show_last_sweep() -> None:
-    """Show the sweep that this process started, where it ended without Hydra's callback; see :func:`show_sweep`."""
-    if _last_sweep is not None:
-        show_sweep(_last_sweep)
+    """Show, once, the sweep that this process started, where it ended without Hydra's callback; see :func:`show_sweep`."""
+    global _last_sweep
+    sweep, _last_sweep = _last_sweep, None
+    if sweep is not None:
+        show_sweep(sweep)
 
 
 def show_sweep(folder: Path) -> bool:

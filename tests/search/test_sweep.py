@@ -159,13 +159,13 @@ def test_a_job_that_was_killed_is_shown(tmp_path, capsys):
 @pytest.mark.parametrize(("end", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
 def test_a_sweep_that_is_interrupted_is_shown(end, code, tmp_path, capsys, monkeypatch):
     def interrupted(**_):
+        SweepTable().on_multirun_start(OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}}))
         raise end
 
     (tmp_path / "0").mkdir()
     RunResult(tmp_path / "0", 0.5, 0, 1, {"test/mae/gap": 1.0}, ("gap",), ("eV",), 10.0).save(["seed=0"])
     monkeypatch.setattr("sys.argv", ["train.py"])
     monkeypatch.setattr("molgcn.cli.hydra.main", interrupted)
-    monkeypatch.setattr("molgcn.search.sweep._last_sweep", tmp_path)
     with pytest.raises(SystemExit) as exit:
         run_app("train", print)
     assert exit.value.code == code and (tmp_path / "results.csv").exists()
