@@ -11,7 +11,7 @@ import faulthandler
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,12 @@ class Calls:
         """Return whether the host checks an argument's size. For networks on CUDA it does not wait to read the indices of a batch."""
         return not (self.emulated and "network" in name and argument in ("ptr", "rowptr", "col", "code", "tile_ptr", "bonds"))
 
+    def memory(self) -> AbstractContextManager[None]:
+        """Return a context in which emulated calls have the memory of a GPU. What they wrote is checked, and freed, at its end."""
+        from emulated import gpu_memory
+
+        return gpu_memory() if self.emulated else nullcontext()
+
     def outcome(self, name: str, call: Callable[[], list[Tensor]]) -> list[Tensor] | None:
         """Return the outputs of a call, or None if it is refused."""
         print(name, flush=True)
@@ -98,15 +104,12 @@ class Calls:
 
 def call_operators(calls: Calls, random: int) -> None:
     """Call every operator with each of its tensors changed, and `random` times with other integers."""
-    from operator_calls import backward_call, forward_calls, run
+    from operator_calls import forward_calls, run
 
     rng, called = np.random.default_rng(0), set[str]()
-    for name, (operator, arguments) in forward_calls(calls.emulated).items():
-        change(calls, name, operator, arguments, partial(by_reference, operator, arguments))
-        of_both = [(operator, arguments)]
-        if (backward := backward_call(operator, arguments, operator(*arguments))) is not None:
-            of_both.append(backward)
-            change(calls, f"{name}, backward", *backward, partial(after_forward, *of_both))
+    for name, call in forward_calls(calls.emulated).items():
+        with calls.memory():
+            of_both = change_both(calls, name, *call)
         for one, given in of_both:
             called.add(one.default.name())
             for _ in range(random):
@@ -114,6 +117,18 @@ def call_operators(calls: Calls, random: int) -> None:
     left_out = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("molgcn::")} - called
     if left_out != (set() if calls.emulated else {"molgcn::encode", "molgcn::encode_backward"}):  # on a CPU these are modules of PyTorch
         print("WRONG: never called:", *sorted(left_out))
+
+
+def change_both(calls: Calls, name: str, operator: Any, arguments: list[Any]) -> list[tuple[Any, list[Any]]]:
+    """Call an operator and its backward operator with each of their tensors changed, and return both with their arguments."""
+    from operator_calls import backward_call
+
+    change(calls, name, operator, arguments, partial(by_reference, operator, arguments))
+    backward = backward_call(operator, arguments, operator(*arguments))
+    if backward is None:
+        return [(operator, arguments)]
+    change(calls, f"{name}, backward", *backward, partial(after_forward, (operator, arguments), backward))
+    return [(operator, arguments), backward]
 
 
 def by_reference(operator: Any, arguments: list[Any], *other: Any) -> list[Tensor]:
@@ -175,17 +190,22 @@ def hook_operators(calls: Calls) -> None:
     """Take gradients while hooks return other tensors for those that were saved for backward."""
     from operator_calls import forward_calls, gradients
 
-    for name, (operator, arguments) in forward_calls(calls.emulated).items():
-        call = partial(gradients, operator, arguments)
-        right, saved = call(), list[Tensor]()
-        with saved_tensors_hooks(saved.append, lambda _: torch.empty(0)), suppress(*REFUSALS):
-            call()
-        for how in relaid(torch.zeros(1)):
-            calls.same(f"{name}: saved tensors {how}", partial(hooked, call, dict.fromkeys(range(len(saved)), how)), right)
-        for place, tensor in enumerate(saved):
-            for misfit in misfits(tensor.detach()):
-                what = f"{name}: saved tensor {place} {list(tensor.shape)} as {list(misfit.shape)} {misfit.dtype} {misfit.layout}"
-                calls.may_refuse(what, partial(hooked, call, {place: misfit}), partial(list, right))
+    for name, call in forward_calls(calls.emulated).items():
+        with calls.memory():
+            hook(calls, name, partial(gradients, *call))
+
+
+def hook(calls: Calls, name: str, call: Callable[[], list[Tensor]]) -> None:
+    """Take the gradients of one call, while hooks return others of its saved tensors."""
+    right, saved = call(), list[Tensor]()
+    with saved_tensors_hooks(saved.append, lambda _: torch.empty(0)), suppress(*REFUSALS):
+        call()
+    for how in relaid(torch.zeros(1)):
+        calls.same(f"{name}: saved tensors {how}", partial(hooked, call, dict.fromkeys(range(len(saved)), how)), right)
+    for place, tensor in enumerate(saved):
+        for misfit in misfits(tensor.detach()):
+            what = f"{name}: saved tensor {place} {list(tensor.shape)} as {list(misfit.shape)} {misfit.dtype} {misfit.layout}"
+            calls.may_refuse(what, partial(hooked, call, {place: misfit}), partial(list, right))
 
 
 def hooked(call: Callable[[], list[Tensor]], instead: dict[int, Tensor | str]) -> list[Tensor]:
@@ -231,11 +251,10 @@ def use_extension(path: Path) -> None:
 @contextmanager
 def emulation() -> Iterator[None]:
     """Run the implementations for CUDA on CPU tensors."""
-    from emulated import Emulator, gpu_memory
+    from emulated import Emulator
 
     from molgcn import ops
     from molgcn.cuda_runtime.launch import launching_by
-    from molgcn.ops.layer_network.implementation import register_saved_numbers
 
     library = torch.library.Library("molgcn", "IMPL")
     modules = {"gine_aggregate": ops.gine_cuda, "head_loss": ops.head_loss_cuda}
@@ -245,8 +264,7 @@ def emulation() -> Iterator[None]:
     for name, (forward, backward) in passes.items():
         library.impl(name, forward, "CPU", allow_override=True)
         library.impl(f"{name}_backward", backward, "CPU", allow_override=True)
-    register_saved_numbers("cpu", ops.implementation_cuda.saved_numbers)
-    with launching_by(Emulator()), gpu_memory():
+    with launching_by(Emulator()):
         yield
     library._destroy()
 

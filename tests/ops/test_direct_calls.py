@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from compiler import COMPILER, needs_compiler, needs_extension
-from emulated_kernels import kept
+from emulated_kernels import KEPT, kept
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def make_calls(*options: str, **environment: str) -> None:
     """Run the program, and check that it ended well and that every call was refused or right."""
     command = [sys.executable, str(Path(__file__).with_name("direct_calls.py")), *options]
-    environment = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "OMP_NUM_THREADS": "1", **environment}
+    environment = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "XDG_CACHE_HOME": str(KEPT.parents[1]), "OMP_NUM_THREADS": "1", **environment}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout[-400:] + done.stderr[-4000:]
     assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == []
@@ -61,8 +61,8 @@ def processor() -> list[str]:
 
 def build_watched(folder: Path, path: Path) -> None:
     """Build the extension in a folder, watched by AddressSanitizer, for this processor alone, whose instructions all calls use."""
-    flags = "-fsanitize=address -fno-omit-frame-pointer -O1"
-    options = ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_CXX_FLAGS={flags}", f"-DPython_EXECUTABLE={sys.executable}"]
+    flags = "-fsanitize=address -fno-omit-frame-pointer -O1 -g1"
+    options = ["-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_CXX_FLAGS_DEBUG={flags}", f"-DPython_EXECUTABLE={sys.executable}"]
     nanobind = output([sys.executable, "-m", "nanobind", "--cmake_dir"])
     output(["cmake", "-S", str(ROOT), "-B", str(folder), f"-Dnanobind_DIR={nanobind}", *options], MOLGCN_INSTRUCTION_SETS="native")
     output(["cmake", "--build", str(folder), "--target", "_cpu", "-j2"])
