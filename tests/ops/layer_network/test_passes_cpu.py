@@ -74,13 +74,16 @@ def test_widths(width, conv, instruction_set):
 @pytest.mark.parametrize("options", ["plain", "layer"])
 @pytest.mark.parametrize("conv", ["gin norm", "gine", "sage max", "dmpnn", "dmpnn without bonds"])
 def test_atoms_of_few_kinds(conv, options, instruction_set):
-    """Products of wide layers take equal rows once; among them are rows of zeros, and rows that dropout makes different."""
+    """Products of wide layers take equal rows once; among them are rows of zeros, and rows that dropout makes different.
+
+    The numbers have few bits. Otherwise PyTorch may round products of equal rows differently, of which a maximum then takes one.
+    """
     own = network(conv, "plain" if conv.startswith("dmpnn") else options, in_channels=133, hidden=140)
     call = call_of(own._replace(dropout=0.2) if conv == "dmpnn" else own)
     kinds = torch.arange(call.graph.num_nodes) % 3
     rows = call.graph.x[:3].clone()
     rows[0] = 0
-    call = call._replace(graph=call.graph._replace(x=rows[kinds]))
+    call = changed(call._replace(graph=call.graph._replace(x=rows[kinds])), lambda tensor: (tensor * 64).round() / 64)
     expected = results(call, plain=True)
     assert worst(results(call), expected) < 1e-12
     assert worst(results(changed(call, torch.Tensor.float)), expected) < 5e-5
