@@ -59,9 +59,10 @@ def test_a_network_of_other_layers_compiles_in_one_graph(batch):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}], ids=str)
 def test_torch_compile_with_inductor(molecules, options):
-    """Four Adam steps and a forward pass in evaluation give the results without compilation, in one graph.
+    """Four steps and a forward pass in evaluation give the results without compilation, in one graph.
 
-    Inductor draws the seed of dropout by itself.
+    Inductor draws the seed of dropout by itself. Of gradients that are rounding, as those of biases before batch norms, Adam would make
+    whole steps.
     """
     batches = [molecules.batch(range(start, start + 8)) for start in range(0, 32, 8)]
     results = []
@@ -69,7 +70,7 @@ def test_torch_compile_with_inductor(molecules, options):
         torch.manual_seed(0)
         model = GCN(11, 16, 4, 2, backend="fused", **options)
         call = torch.compile(model, fullgraph=True) if compiled else model
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
         torch.manual_seed(1)
         losses = []
         for batch in batches:
