@@ -215,7 +215,7 @@ def _copy_checkout(copy: Path) -> None:
     for name in FOLDERS:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", copy)
-    for module in ("_cpu", "_launch"):
+    for module in ("_cpu", "_launch", "_members"):
         found = importlib.util.find_spec(f"molgcn.{module}")
         if found is not None and found.origin is not None:
             shutil.copy(found.origin, copy / "molgcn")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import chain
-from operator import attrgetter, is_
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from molgcn.nn.held import are_held
 from molgcn.nn.hooks import has_hooks
 
 LAYERS = ("convs", "norms", "edge_norms", "feed_forwards")
@@ -19,7 +19,6 @@ LAYERS = ("convs", "norms", "edge_norms", "feed_forwards")
 PARTS = (*LAYERS, "embed", "rwse_encoder", "bond_embed", "bond_rw_encoder", "head")
 """These, and the attributes with what comes before and after the layers."""
 Found = TypeVar("Found")
-_END = object()
 
 
 class Members:
@@ -36,14 +35,14 @@ class Members:
         if torch.compiler.is_compiling():
             return
         self._parents: list[Any] = [network._modules, *(module._modules for module in self.modules)]
-        self._children = [*_held(map(dict.values, self._parents))]
+        self._children = [child for parent in self._parents for child in parent.values()]
         self._fields = [vars(module) for module in self.modules]
         self._remember()
 
     def _remember(self) -> None:
         holders = (holder for module in self.modules for holder in (module._parameters, module._buffers))
-        self._held = [holder.values() for holder in (*self._parents, *holders) if holder]
-        self._members = [*_held(self._held)]
+        self._holders = [holder for holder in (*self._parents, *holders) if holder]
+        self._members = [member for holder in self._holders for member in holder.values()]
         self._hooks, self._hooked = RemovableHandle.next_id, self._with_hooks()
         self._num_fields = sum(map(len, self._fields))  # a method that a module has of its own is one more
 
@@ -56,11 +55,11 @@ class Members:
             if self._hooked != self._with_hooks():
                 return False
             self._hooks = RemovableHandle.next_id
-        return sum(map(len, self._fields)) == self._num_fields and all(map(is_, _held(self._held), self._members))
+        return sum(map(len, self._fields)) == self._num_fields and are_held(self._holders, self._members)
 
     def renew(self) -> bool:
         """Forget what was found, for parameters, buffers or hooks that are others, and return whether the modules are the same."""
-        if not all(map(is_, _held(map(dict.values, self._parents)), self._children)):
+        if not are_held(self._parents, self._children):
             return False
         self.found.clear()
         self._remember()
@@ -78,10 +77,6 @@ class Members:
             self.found[key] = find()
         found: Found = self.found[key]
         return found
-
-
-def _held(values: Iterable[Iterable[Any]]) -> Iterator[Any]:
-    return chain(chain.from_iterable(values), (_END,))
 
 
 def named(network: nn.Module, names: Iterable[str], refuse: Callable[[], Exception] | None = None) -> list[Any]:

@@ -43,7 +43,7 @@ class OperatorHead:
         if pooled.shape != self._gradient.shape:
             self._gradient, self._outputs = torch.empty_like(pooled), empty_outputs(pooled, self._weights)
         if self._targets_of is not None:
-            targets = self._targets_of(targets[: len(pooled)])[0]
+            targets = self._targets_of(targets[: len(pooled)])[0].contiguous()
         self._bound.forward(pooled, targets, self._outputs)
         self._bound.backward(self._one, pooled, self._outputs, (self._gradient, *self._gradients))
         return self._gradient, self._outputs[1]
