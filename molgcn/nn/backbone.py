@@ -19,6 +19,7 @@ from molgcn.nn.registry import get_kind
 from molgcn.nn.replaced import refuse_replaced, types_of_layers
 
 Norm = Literal["batch", "layer"] | None
+_OF_LAYERS = frozenset(("conv", "activation", "feed_forward_norm", "settings"))  # options of the modules that layers are
 
 
 class Backbone(nn.Module):
@@ -45,6 +46,19 @@ class Backbone(nn.Module):
     init: str | None
     settings: dict[str, Any]
     _backend: str
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute.
+
+        Raises:
+            UserError: For another value of an option that the layers were made with.
+        """
+        if name in _OF_LAYERS and (made := vars(self).get(name, value)) != value:
+            raise UserError(
+                f"{name}={value!r}: the layers of this network were made with {name}={made!r}. Make another network. Options that are not "
+                "of its modules may be changed, such as dropout, pool and residual."
+            )
+        super().__setattr__(name, value)
 
     @property
     def kind(self) -> LayerKind:
@@ -122,7 +136,7 @@ class Backbone(nn.Module):
 
     def layer_options(self, index: int) -> tuple[nn.Module | None, bool, bool]:
         """Return the norm of layer `index`, whether activation and dropout follow, and whether its input is added."""
-        activated = self.kind.stacked and (self.last_activation or index < self.num_layers - 1)
+        activated = self.kind.stacked and (self.last_activation or index < len(self.convs) - 1)
         norm = self.norms[index] if self.norm and activated else None
         same_width = index > 0 or self.embed is not None or self.in_channels + self.rwse_dim == self.hidden_channels
         return norm, activated, self.residual and same_width

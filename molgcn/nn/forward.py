@@ -87,7 +87,7 @@ def states(model: MoleculeNet, graph: GraphInputs, seen: list[tuple[Tensor, ...]
         if model.kind.edge_states:
             assert bonds is not None
             out, new_bonds = out
-            if index + 1 < model.num_layers:  # the last layer's bond states are never read
+            if index + 1 < len(model.convs):  # the last layer's bond states are never read
                 edge_norm = None if norm is None else model.edge_norms[index]
                 bonds = _epilogue(model, without_padding(new_bonds, graph.num_bonds), bonds, edge_norm, activated, graph.num_bonds)
         h = _epilogue(model, without_padding(out, graph.num_atoms), h, norm, activated, graph.num_atoms)

@@ -148,6 +148,8 @@ def _found(model: MoleculeNet, in_channels: int, edge_channels: int | None) -> N
     if model.strategy == "tile" and not model.is_plain_gcn:
         raise UserError(f"backend.strategy=tile cannot compute a network of {model.conv} layers with these options. Use auto.")
     options = options_of(model, in_channels, edge_channels)
+    if model.kind.stacked:
+        options = options._replace(num_layers=len(model.convs))  # layers may have been added
     norms = named(model, program_of(tuple(options)).norms)
     training = _mode_of(model, norms)
     eps, momentum = eps_and_momentum(norms)

@@ -165,11 +165,13 @@ def test_running_statistics_that_are_means_over_batches(conv):
     torch.testing.assert_close(*(dict(model.named_buffers()) for model in models))
 
 
-def test_layers_that_were_added_are_computed():
+@pytest.mark.parametrize("more", [0, 1])
+def test_layers_that_were_added_are_computed(more):
+    """The number of layers is that of the modules, whatever `num_layers` says."""
     model, batch = network("gine", OPTIONS, "fused").eval(), GraphBatch.from_pyg(batch_of("many"))
     for part in (model.convs, model.norms, model.feed_forwards):
         part.append(copy.deepcopy(part[-1]))
-    model.num_layers += 1
+    model.num_layers += more
     torch.testing.assert_close(model(batch), model.on_backend("pyg")(batch))
 
 

@@ -124,6 +124,29 @@ def test_a_copy_on_another_backend_predicts_the_same(conv, options):
     torch.testing.assert_close(moved(batch_of("many")), model(batch_of("many")), **EXACT)
 
 
+MADE = {"norm": "batch", "residual": True, "feed_forward": True}
+
+
+@pytest.mark.parametrize(("option", "value"), [("activation", "gelu"), ("settings", {}), ("feed_forward_norm", None), ("conv", "sage")])
+def test_an_option_of_layers_cannot_be_set(option, value):
+    model = MoleculeNet(NUM_FEATURES, 8, 2, 1, conv="gin", **MADE)
+    with pytest.raises(UserError, match=rf"^{option}=.*: the layers of this network were made with {option}="):
+        setattr(model, option, value)
+    setattr(model, option, getattr(model, option))
+
+
+@pytest.mark.parametrize(("option", "value"), [("pool", "max"), ("residual", False), ("last_activation", False), ("norm", None)])
+def test_other_options_that_are_set_are_those_of_all_backends(option, value):
+    model = MoleculeNet(NUM_FEATURES, 8, 2, 1, conv="gin", backend="reference", **MADE).double().eval()
+    before, models = model(batch_of("many")), [model, model.on_backend("pyg"), model.on_backend("auto")]
+    for one in models:
+        setattr(one, option, value)
+    first, *others = (one(batch_of("many")) for one in models)
+    assert not torch.equal(first, before)
+    for other in others:
+        torch.testing.assert_close(other, first, **EXACT)
+
+
 @pytest.mark.parametrize("conv", layer_names())
 def test_networks_can_be_copied_and_pickled(conv):
     model = network(conv, OPTIONS["gnn+"]).eval()
