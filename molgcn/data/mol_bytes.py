@@ -47,16 +47,25 @@ def mol_bytes_reader() -> Callable[[Any], MolBytes]:
         from molgcn._cpu import read_rdkit_binary
     except ImportError:
         return plain_mol_bytes
+    return reader_by(read_rdkit_binary)
+
+
+def reader_by(read_binary: Callable[[bytes], MolBytes | None]) -> Callable[[Any], MolBytes]:
+    """Return a function that reads the bytes of molecules by what reads RDKit's binary form, or :func:`plain_mol_bytes` if that errs.
+
+    Args:
+        read_binary: Returns the bytes of a molecule from its binary form, or None for one that it does not know.
+    """
     from rdkit import Chem, __version__
 
     without = int(Chem.PropertyPickleOptions.NoConformers)
     for mol in map(Chem.MolFromSmiles, CHECKED):
-        if read_rdkit_binary(mol.ToBinary(without)) != plain_mol_bytes(mol):
+        if read_binary(mol.ToBinary(without)) != plain_mol_bytes(mol):
             log.warning("RDKit %s stores molecules in a form that is not known here; asking for atoms one by one is slower", __version__)
             return plain_mol_bytes
 
     def read(mol: Any) -> MolBytes:
-        return read_rdkit_binary(mol.ToBinary(without)) or plain_mol_bytes(mol)
+        return read_binary(mol.ToBinary(without)) or plain_mol_bytes(mol)
 
     return read
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rdkit import Chem, rdBase
 
 from molgcn.data.featurizers.fields import CIP_LABELS, AtomFields, BondFields
-from molgcn.data.mol_bytes import CHECKED, mol_bytes_reader, plain_mol_bytes, read_atom, read_bond, with_labels
+from molgcn.data.mol_bytes import CHECKED, mol_bytes_reader, plain_mol_bytes, read_atom, read_bond, reader_by, with_labels
 from molgcn.resources import resource
 
 UNKNOWN = ("*C", "[CH3:1]O", "[CH3:200]O")  # dummies and atom maps are left to RDKit's functions
@@ -124,14 +124,11 @@ def unread():
 
 
 @needs_extension
-def test_a_form_that_is_not_known_is_said_and_not_used(unread, monkeypatch, caplog):
-    import molgcn._cpu
+def test_a_form_that_is_not_known_is_said_and_not_used(caplog):
+    from molgcn._cpu import read_rdkit_binary
 
-    right = molgcn._cpu.read_rdkit_binary
-    for wrong in (lambda binary: None, lambda binary: (*right(binary)[:2], b"")):
-        monkeypatch.setattr(molgcn._cpu, "read_rdkit_binary", wrong)
-        mol_bytes_reader.cache_clear()
-        assert mol_bytes_reader() is plain_mol_bytes
+    for wrong in (lambda binary: None, lambda binary: (*read_rdkit_binary(binary)[:2], b"")):
+        assert reader_by(wrong) is plain_mol_bytes
         assert "stores molecules in a form that is not known here" in caplog.text
         caplog.clear()
 
