@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from emulated_kernels import EmulatedKernel
 from gcn_reference import gcn_reference
 from stack_cases import H100, Result, changed, converted, layers_of, leaves, run, worst, worst_molecule
 from torch import Tensor
+from within_backward import within_backward
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, Prefetch, launching_by
 from molgcn.ops import HAS_CPU_EXTENSION
@@ -182,14 +184,14 @@ def run_emulated(
     """
     needs_grad_x, names = inputs.graph.x.requires_grad, list(leaves(inputs))
     inputs = converted(inputs, dtype)
-    with torch.no_grad(), gpu_memory(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: keep_graph)
+    with torch.no_grad(), gpu_memory():
         pooled, statistics, saved, _ = forward(inputs)
         if grad_pooled is None:
             grad_pooled = torch.sin(torch.arange(pooled.numel(), dtype=torch.float64)).view_as(pooled)
         if inputs.batch_statistics:
             inputs = changed(inputs, running_means=(), running_vars=())
-        grad_x, _, gradients = implementation_cuda.EACH.backward(layers_of(inputs), Kept(saved), grad_pooled.to(dtype), needs_grad_x, False)
+        given = layers_of(inputs), Kept(saved), grad_pooled.to(dtype), needs_grad_x, False
+        grad_x, _, gradients = within_backward(partial(implementation_cuda.EACH.backward, *given), keep_graph)
     by_name = {"pooled": pooled, "statistics": statistics}
     return EmulatedResult(
         by_name, dict(zip(names, [*([grad_x] if needs_grad_x else []), *gradients], strict=True)), saved.view(torch.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from emulated import LINE, run_emulated
 from gpu_cases import gradient_of, on_gpu
 from stack_cases import H100, changed, converted, gcn, leaves, planned_alone, random_batch, random_inputs
+from within_backward import within_backward
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.ops.gcn_network import GcnCall
@@ -67,14 +69,17 @@ def test_lines_that_hold_one_tiles_rows(emulate, sizes, precision):
     assert bool((kept[lines] != 0xFF).any())
 
 
-def test_layers_by_precision(monkeypatch):
+def test_layers_by_precision():
     """In bf16 the layers are discarded that a cache may still hold."""
-    monkeypatch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: False)
+
+    def first_of(call, cache_bytes):
+        return within_backward(partial(discard_from, call, Gpu(1, H100, cache_bytes=cache_bytes)))
+
     inputs = converted(example(), torch.float32)
     bf16 = changed(inputs, precision="bf16")
     two, all_four = 2 * features_bytes(bf16) + 1, 4 * features_bytes(inputs)
-    assert [discard_from(one, Gpu(1, H100, cache_bytes=two)) for one in (inputs, changed(inputs, precision="tf32"), bf16)] == [1, 1, 2]
-    assert [discard_from(one, Gpu(1, H100, cache_bytes=all_four)) for one in (inputs, bf16)] == [4, 4]
+    assert [first_of(one, two) for one in (inputs, changed(inputs, precision="tf32"), bf16)] == [1, 1, 2]
+    assert [first_of(one, all_four) for one in (inputs, bf16)] == [4, 4]
 
 
 def test_nothing_outside_autograd():

@@ -1,11 +1,14 @@
 """Kernels for steps on rows of directed bonds agree with plain PyTorch under emulation."""
 
+from functools import partial
+
 import pytest
 import torch
 from emulated import gpu_memory
 from layer_network_cases import network_options, padded, passes, random_call, worst_difference, worst_gradient
 from pairs import parametrize_pairs
 from plain_steps import PlainSteps
+from within_backward import within_backward
 
 from molgcn.ops.layer_network import passes as of_passes
 from molgcn.ops.layer_network.gradient_steps import WeightGrads
@@ -56,12 +59,11 @@ def test_a_large_batch_adds_up_the_gradients_of_rounds_one_after_another(emulate
 
 
 @pytest.mark.parametrize("options", ["undirected", "gates"])
-def test_gradients_take_the_place_of_what_nothing_reads_again(emulate, monkeypatch, options):
+def test_gradients_take_the_place_of_what_nothing_reads_again(emulate, options):
     """Unless autograd may read it again, as it may where the passes are called outside of it."""
     of = network_options(in_channels=7, hidden_channels=20, **{"num_layers": 3, **OPTIONS[options]})
     call, found = random_call(of, dtype=torch.float32), []
     for keeps in (True, False):
-        monkeypatch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda keeps=keeps: keeps)
         with gpu_memory():
-            found.append(passes(call, CudaSteps).gradients)
+            found.append(within_backward(partial(passes, call, CudaSteps), keeps).gradients)
     assert all(torch.equal(one, found[1][name]) for name, one in found[0].items())

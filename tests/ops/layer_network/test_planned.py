@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from emulated import gpu_memory, run_emulated
 from guarded import guarded
 from layer_network_cases import NETWORKS, Found, options_of, padded, passes, random_call, worst_difference, worst_gradient
 from stack_cases import H100, changed, converted, layers_of, random_batch, random_inputs
+from within_backward import within_backward
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.plan import recording
@@ -111,20 +113,20 @@ def test_one_launch_for_graph_convolutions(emulate, network, multiprocessors):
         assert worst_difference(dict(zip(expected.gradients, [of_x, *of_parameters], strict=True)), expected.gradients) < (1e-6,)
 
 
-def test_a_retained_graph_has_a_plan_that_discards_nothing(emulate, monkeypatch):
+def test_a_retained_graph_has_a_plan_that_discards_nothing(emulate):
     """Backward may discard what forward has saved only if nothing reads it again."""
     inputs = gcn_inputs([5, 9, 18, 1, 30, 60, 60, 60] * 2)
     emulate.properties = Gpu(1, H100, cache_bytes=inputs.network.num_layers * features_bytes(inputs) - 1)
-    call, retained = layers_of(inputs), True
+    call = layers_of(inputs)
     planned = planned_call(call, "tile")
-    monkeypatch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: retained)
     with torch.no_grad():
         out, _, kept, backward = planned.run(call)
         for retained in (False, True):
             room = torch.empty(out.saved.numel() + 32)
             begin = -room.data_ptr() % 128 // 4  # elsewhere it would be copied
             saved = room[begin : begin + out.saved.numel()].copy_(out.saved)
-            backward((saved, *kept[1:]), torch.ones_like(out.pooled), (True, False, *(True for _ in call.learnt)))
+            given = (saved, *kept[1:]), torch.ones_like(out.pooled), (True, False, *(True for _ in call.learnt))
+            within_backward(partial(backward, *given), retained)
             same = saved.view(torch.int32) == out.saved.view(torch.int32)
             assert bool(same[2:].all()) == retained  # the first two count blocks at a barrier
 
