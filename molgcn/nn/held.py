@@ -19,7 +19,7 @@ def are_held_in_python(dictionaries: Sequence[Mapping[str, Any]], values: Sequen
 
 
 are_held: Callable[[Sequence[Mapping[str, Any]], Sequence[Any]], bool]
-"""See :func:`are_held_in_python`, which takes ten times as long."""
+"""See :func:`are_held_in_python`, which takes eight times as long."""
 try:
     import molgcn._members as _members
 except ImportError:

@@ -183,7 +183,7 @@ def test_a_machine_without_extension_and_gpu():
         import torch
         sys.modules["molgcn._cpu"] = None
         from molgcn.errors import UserError
-        from molgcn.nn import GCN, MoleculeNet
+        from molgcn.nn import GCN
         from molgcn.nn.backend import resolve_backend
         with torch.device("meta"):
             print(resolve_backend("auto").name)

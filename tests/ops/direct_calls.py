@@ -109,11 +109,10 @@ def call_operators(calls: Calls, random: int) -> None:
     rng, called = np.random.default_rng(0), set[str]()
     for name, call in forward_calls(calls.emulated).items():
         with calls.memory():
-            of_both = change_both(calls, name, *call)
-        for one, given in of_both:
-            called.add(one.default.name())
-            for _ in range(random):
-                calls.outcome(f"{name}: other numbers", partial(run, one, with_other_numbers(given, rng)))
+            for one, given in change_both(calls, name, *call):
+                called.add(one.default.name())
+                for _ in range(random):
+                    calls.outcome(f"{name}: other numbers", partial(run, one, with_other_numbers(given, rng)))
     left_out = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("molgcn::")} - called
     if left_out != (set() if calls.emulated else {"molgcn::encode", "molgcn::encode_backward"}):  # on a CPU these are modules of PyTorch
         print("WRONG: never called:", *sorted(left_out))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,12 +27,13 @@ returns the gradient of the pooled features [B, H], and the sum and number of th
 class OperatorHead:
     """Computes a head of linear layers and a :class:`MaskedLoss` by the operator `molgcn::head_loss`; see :func:`head_of`."""
 
-    def __init__(self, module: MoleculeModule, gradients: Mapping[Tensor, Tensor], targets: Tensor) -> None:
+    def __init__(
+        self, module: MoleculeModule, gradients: Mapping[Tensor, Tensor], statistics: Sequence[Tensor], are_transformed: bool
+    ) -> None:
         linears = module.model.linears
         assert linears is not None
         self._weights, biases = ([getattr(linear, name) for linear in linears] for name in ("weight", "bias"))
-        taken, *statistics = module.for_loss(targets)
-        self._targets_of = None if taken is targets else module.for_loss  # they are transformed
+        self._targets_of = module.for_loss if are_transformed else None
         options = *statistics, *module.loss.options
         self._bound = BoundHead([weight.detach() for weight in self._weights], [bias.detach() for bias in biases], *options)
         self._gradients = [gradients[weight] for weight in self._weights], [gradients[bias] for bias in biases]
@@ -71,6 +72,7 @@ def head_of(module: MoleculeModule, gradients: Mapping[Tensor, Tensor], targets:
 
     It writes the gradients of the head's parameters into `gradients`, which has those of each of the model's parameters.
     """
-    if isinstance(module.loss, MaskedLoss) and len(module.for_loss(targets)) == 3:  # no target is weighted or a bound
-        return OperatorHead(module, gradients, targets)
+    taken, *statistics = module.for_loss(targets)
+    if isinstance(module.loss, MaskedLoss) and len(statistics) == 2:  # no target is weighted or a bound
+        return OperatorHead(module, gradients, statistics, are_transformed=taken is not targets)
     return AutogradHead(module, gradients)
